@@ -44,9 +44,9 @@ def run_evaluation(
     with slots.gpu_slot():
         result = commands.rrf("evaluate", "eval", policy, *words)
     folder = Path(result["evaluation"])
-    found = Evaluation.load(folder)
-    artifacts.show_evaluation(found, folder / REPORT, links.policy_links(policy))
-    artifacts.show_video(found, folder)
+    evaluation = Evaluation.load(folder)
+    artifacts.show_evaluation(evaluation, folder / REPORT, links.policy_links(policy))
+    artifacts.show_video(evaluation, folder)
     return str(folder)
 
 

@@ -154,10 +154,10 @@ def difference_to_mlflow(folder: Path) -> float:
     named = {f"{IMAGE_PREFIX}{camera}": image for camera, image in obs.images.items()}
     named |= {STATE: obs.state, "instruction": np.asarray(obs.instruction)}
     mlflow.set_tracking_uri(workspace.tracking_uri())
-    theirs = mlflow.pyfunc.load_model(f"models:/{MODEL}@champion").predict(named)
+    mlflow_actions = mlflow.pyfunc.load_model(f"models:/{MODEL}@champion").predict(named)
     policy = cast("Policy", load_policy(folder / "champion"))
-    ours = policy.sample(obs, greedy=True).actions
-    error = float(np.abs(ours - theirs).max())
+    fetched_actions = policy.sample(obs, greedy=True).actions
+    error = float(np.abs(fetched_actions - mlflow_actions).max())
     if error != 0:
         raise ValueError(
             f"MLflow's copy of the champion gives other actions; they differ by up to {error:g}"

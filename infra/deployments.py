@@ -110,8 +110,8 @@ def _create_zombie_automation() -> None:
     )
     wanted = AutomationCore(name=ZOMBIES, trigger=trigger, actions=[crash])
     with get_client(sync_client=True) as client:
-        found = client.read_automations_by_name(ZOMBIES)
-        if not found:
+        existing = client.read_automations_by_name(ZOMBIES)
+        if not existing:
             client.create_automation(wanted)
-        elif found[0].actions != wanted.actions:  # made by an earlier version
-            client.update_automation(found[0].id, wanted)
+        elif existing[0].actions != wanted.actions:  # made by an earlier version
+            client.update_automation(existing[0].id, wanted)

@@ -19,8 +19,8 @@ _SHIPPED = (
 
 def shipped() -> list[Path]:
     """The files that go into the wheel, relative to the root of the checkout, which is the cwd."""
-    found = {path for pattern in _SHIPPED for path in Path().glob(pattern) if path.is_file()}
-    return sorted(path for path in found if "__pycache__" not in path.parts)
+    paths = {path for pattern in _SHIPPED for path in Path().glob(pattern) if path.is_file()}
+    return sorted(path for path in paths if "__pycache__" not in path.parts)
 
 
 class BuildPy(build_py):

@@ -127,10 +127,10 @@ def collect(
     table.add_column("task")
     for column in ("episodes", "frames", "attempts", "MB"):
         table.add_column(column, justify="right")
-    for one in recorded:
-        size = f"{one.path.stat().st_size / 1e6:.2f}"
-        attempts = "kept" if one.is_reused else str(one.attempts)
-        table.add_row(one.task, str(one.episodes), str(one.frames), attempts, size)
+    for task in recorded:
+        size = f"{task.path.stat().st_size / 1e6:.2f}"
+        attempts = "kept" if task.is_reused else str(task.attempts)
+        table.add_row(task.task, str(task.episodes), str(task.frames), attempts, size)
     say(table)
 
 

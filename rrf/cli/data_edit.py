@@ -66,7 +66,7 @@ def edit(
     steps += [{"keep": episode_list(keep)}] if keep else []
     steps += [{"trim": trim}] if trim else []
     steps += [{"relabel": _relabel(relabel)}] if relabel else []
-    steps += [{"rename": dict(_pair(one, "--rename") for one in rename)}] if rename else []
+    steps += [{"rename": dict(_pair(word, "--rename") for word in rename)}] if rename else []
     steps += [{"drop": drop}] if drop else []
     steps += [{"cut": cut}] if cut is not None else []
     if len(of) > 1:
@@ -82,7 +82,7 @@ def edit(
     (origin,) = of
     if not steps and not split:
         raise ValueError("there is nothing to do; give --delete, --keep, --split, --trim-end, ...")
-    parts = dict(_part(one) for one in split or ())
+    parts = dict(_part(word) for word in split or ())
     if parts:
         written = write_split(new, origin, steps, parts, seed)
     else:
@@ -137,11 +137,11 @@ def _trim(start: str, end: str, episodes: str) -> dict:
 def _relabel(words: Sequence[str]) -> dict:
     pairs = [_pair(word, "--relabel") for word in words]
     is_episode = re.compile(r"\d+(-\d+)?").fullmatch
-    found = {
+    replacements = {
         "instructions": {old: new for old, new in pairs if not is_episode(old)},
         "episodes": {old: new for old, new in pairs if is_episode(old)},
     }
-    return {name: texts for name, texts in found.items() if texts}
+    return {name: texts for name, texts in replacements.items() if texts}
 
 
 def _part(word: str) -> tuple[str, float | list[int | str]]:

@@ -94,11 +94,13 @@ def diff(
 
     places = find_dataset(before), find_dataset(after)
     with progress_bars("before", "after") as bars:
-        found = diff_datasets(places[0].root, places[1].root, images, bars["before"], bars["after"])
-    _print_properties(found, *(str(shown(place.root)) for place in places))
-    _print_episodes(found)
-    _print_drift(found)
-    if found.is_different:
+        difference = diff_datasets(
+            places[0].root, places[1].root, images, bars["before"], bars["after"]
+        )
+    _print_properties(difference, *(str(shown(place.root)) for place in places))
+    _print_episodes(difference)
+    _print_drift(difference)
+    if difference.is_different:
         raise typer.Exit(1)
     say("the datasets are the same" + ("" if images else "; images were not compared"))
 
@@ -129,40 +131,43 @@ def card(
     say(f"card: {shown(out)}")
 
 
-def _print_properties(found, before: str, after: str) -> None:
+def _print_properties(difference, before: str, after: str) -> None:
     from rich.table import Table
 
     table = Table(title="datasets")
     for column in ("", before, after):
         table.add_column(plain(column), overflow="fold")
-    sizes = [(len(one.episodes), one.num_frames) for one in (found.before, found.after)]
+    sizes = [
+        (len(summary.episodes), summary.num_frames)
+        for summary in (difference.before, difference.after)
+    ]
     for name, pair in zip(("episodes", "frames"), zip(*sizes, strict=True), strict=True):
         table.add_row(name, *map(str, pair))
-    for name, pair in found.properties.items():
+    for name, pair in difference.properties.items():
         table.add_row(plain(name), *map(plain, pair))
     say(table)
 
 
-def _print_episodes(found) -> None:
+def _print_episodes(difference) -> None:
     from rich.table import Table
 
     rows = [
-        ("[red]removed", str(one.number), str(one.length), one.instruction, "")
-        for one in found.removed
+        ("[red]removed", str(episode.number), str(episode.length), episode.instruction, "")
+        for episode in difference.removed
     ]
     rows += [
-        ("[green]added", str(one.number), str(one.length), one.instruction, "")
-        for one in found.added
+        ("[green]added", str(episode.number), str(episode.length), episode.instruction, "")
+        for episode in difference.added
     ]
     rows += [
         (
             "[yellow]changed",
-            _arrow(one.before.number, one.after.number),
-            _arrow(one.before.length, one.after.length),
-            _arrow(one.before.instruction, one.after.instruction),
-            ", ".join(one.keys),
+            _arrow(episode.before.number, episode.after.number),
+            _arrow(episode.before.length, episode.after.length),
+            _arrow(episode.before.instruction, episode.after.instruction),
+            ", ".join(episode.keys),
         )
-        for one in found.changed
+        for episode in difference.changed
     ]
     table = Table(title="episodes")
     for column in ("", "episode", "frames", "instruction", "what is different"):
@@ -174,24 +179,25 @@ def _print_episodes(found) -> None:
     if len(rows) > _MAX_ROWS:
         say(f"and {len(rows) - _MAX_ROWS} more")
     say(
-        f"{len(found.same)} episodes are the same ({found.num_renumbered} under another number), "
-        f"{len(found.changed)} changed, {len(found.added)} added, {len(found.removed)} removed"
+        f"{len(difference.same)} episodes are the same ({difference.num_renumbered} under another "
+        f"number), {len(difference.changed)} changed, {len(difference.added)} added, "
+        f"{len(difference.removed)} removed"
     )
 
 
-def _print_drift(found) -> None:
+def _print_drift(difference) -> None:
     from rich.table import Table
 
-    if not found.drift:
+    if not difference.drift:
         return
     table = Table(title="statistics, before -> after (large drift in yellow)")
     table.add_column("dimension", overflow="fold")
     for column in ("mean", "std", "min", "max", "shift of the mean (std)"):
         table.add_column(column, justify="right")
-    for one in found.drift:
-        values = [f"{a:.4g} -> {b:.4g}" for a, b in (one.mean, one.std, one.low, one.high)]
-        colour = "yellow" if one.is_large else None
-        table.add_row(plain(one.dimension), *values, f"{one.shift:.3g}", style=colour)
+    for drift in difference.drift:
+        values = [f"{a:.4g} -> {b:.4g}" for a, b in (drift.mean, drift.std, drift.low, drift.high)]
+        colour = "yellow" if drift.is_large else None
+        table.add_row(plain(drift.dimension), *values, f"{drift.shift:.3g}", style=colour)
     say(table)
 
 

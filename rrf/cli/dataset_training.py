@@ -135,7 +135,7 @@ def _numbers(progress) -> str:
 
 
 _SHOWN_ROUNDS = 12
-_OWN = {  # what one kind of algorithm measures and another does not: metric and format
+_METRICS = {  # what one kind of algorithm measures and another does not: metric and format
     "kl": ("actor/approx_kl", ".4f"),
     "clipped": ("actor/pg_clipfrac", ".0%"),
     "value": ("value/mean", ".3f"),
@@ -171,9 +171,9 @@ def line(progress) -> str:
         f"round {progress.round}/{progress.max_rounds} {progress.episodes} episodes "
         f"success {success:.1%} {validation}"
         + "".join(
-            f"{name} {_own(progress, name)} "
+            f"{name} {_metric(progress, name)} "
             for name in ("kl", "value", "entropy")
-            if _own(progress, name)
+            if _metric(progress, name)
         )
         + f"{progress.episodes_per_s:.1f} episodes/s eta {_clock(progress.eta_s)}"
     )
@@ -189,8 +189,8 @@ def _table(cfg, history: list):
     )
     table = Table(title=title, title_justify="left")
     names = [task.removesuffix("-v3") for task in cfg.tasks]
-    own = [name for name in _OWN if _own(newest, name)]
-    for name in ("round", *names, "all", "validation", *own, "length"):
+    shown_metrics = [name for name in _METRICS if _metric(newest, name)]
+    for name in ("round", *names, "all", "validation", *shown_metrics, "length"):
         table.add_column(name, justify="right")
     for progress in history[-_SHOWN_ROUNDS:]:
         rates = [f"{progress.success[t]:.0%}" if t in progress.success else "" for t in cfg.tasks]
@@ -200,15 +200,15 @@ def _table(cfg, history: list):
             *rates,
             f"{metrics['env/success_once']:.0%}",
             "" if progress.validation is None else f"{progress.validation:.1%}",
-            *(_own(progress, name) for name in own),
+            *(_metric(progress, name) for name in shown_metrics),
             f"{metrics['env/episode_len']:.1f}",
         )
     return table
 
 
-def _own(progress, name: str) -> str:
+def _metric(progress, name: str) -> str:
     """A metric of `_OWN` as text; empty if the algorithm does not measure it (yet)."""
-    metric, form = _OWN[name]
+    metric, form = _METRICS[name]
     return format(progress.metrics[metric], form) if metric in progress.metrics else ""
 
 

@@ -41,29 +41,29 @@ def report() -> bool:
     table = Table(title="rrf doctor", show_lines=False)
     for column in ("", "what", "found"):
         table.add_column(column)
-    for status, what, found in rows:
-        table.add_row(status, what, found)
+    for status, what, state in rows:
+        table.add_row(status, what, state)
     Console().print(table)
     return all(status != _BAD for status, _, _ in rows)
 
 
 def _python() -> tuple[str, str, str]:
-    found = ".".join(map(str, sys.version_info[:3]))
+    version = ".".join(map(str, sys.version_info[:3]))
     needed = importlib.metadata.metadata("rrf")["Requires-Python"]
-    good = SpecifierSet(needed).contains(found)
-    return (_OK if good else _BAD), "Python", found if good else f"{found}; {needed} is needed"
+    good = SpecifierSet(needed).contains(version)
+    return (_OK if good else _BAD), "Python", version if good else f"{version}; {needed} is needed"
 
 
 def _packages() -> tuple[str, str, str]:
-    found, missing = [], []
+    installed, missing = [], []
     for name in _PACKAGES:
         try:
-            found.append(f"{name} {importlib.metadata.version(name)}")
+            installed.append(f"{name} {importlib.metadata.version(name)}")
         except importlib.metadata.PackageNotFoundError:
             missing.append(name)
     if missing:
         return _BAD, "packages", f"missing {', '.join(missing)}; run: {install_command()}"
-    return _OK, "packages", ", ".join(found)
+    return _OK, "packages", ", ".join(installed)
 
 
 def _cores() -> tuple[str, str, str]:
@@ -82,9 +82,9 @@ def _disk() -> tuple[str, str, str]:
 def _renderers() -> list[tuple[str, str, str]]:
     from rrf.envs.rendering.renderers import probe_renderers
 
-    found = probe_renderers()
+    renderers = probe_renderers()
     rows = []
-    for name, answer in found.items():
+    for name, answer in renderers.items():
         status = _OK if answer == "ok" else (_BAD if name == "warp" else _WARN)
         rows.append((status, f"renderer {name}", answer))
     return rows
@@ -242,8 +242,8 @@ def _fits(memory, batch: int, available: float) -> str:
 def _devices() -> list[tuple[str, int]]:
     import torch
 
-    found = [("CPU", os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))]
+    memories = [("CPU", os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))]
     for index in range(torch.cuda.device_count()):
         facts = torch.cuda.get_device_properties(index)
-        found.append((f"GPU {index} {facts.name}", facts.total_memory))
-    return found
+        memories.append((f"GPU {index} {facts.name}", facts.total_memory))
+    return memories

@@ -23,10 +23,12 @@ def setup(
     from rrf.envs.foreign import interpreters
 
     is_new = interpreters.setup(name, force, typer.echo)
-    found = interpreters.interpreter(name)
+    interpreter = interpreters.interpreter(name)
     what = "set up" if is_new else "there already"
-    version, packages = found.record["python_version"], found.record["packages"]
-    typer.echo(f"{name} is {what}: Python {version}, {len(packages)} packages, {found.python}")
+    version, packages = interpreter.record["python_version"], interpreter.record["packages"]
+    typer.echo(
+        f"{name} is {what}: Python {version}, {len(packages)} packages, {interpreter.python}"
+    )
 
 
 @app.command()
@@ -48,8 +50,10 @@ def add(
         if not key or not equals:
             raise ValueError(f"--variable is '{key}', but must be like KEY=VALUE")
     variables = {key: value for key, _, value in pairs}
-    found = interpreters.add(name, python, cwd, variables)
-    typer.echo(f"{name} is noted: Python {found.record['python_version']}, {found.python}")
+    interpreter = interpreters.add(name, python, cwd, variables)
+    typer.echo(
+        f"{name} is noted: Python {interpreter.record['python_version']}, {interpreter.python}"
+    )
 
 
 @app.command("list")
@@ -76,8 +80,8 @@ def list_(
             continue
         table.add_row(name, record["python_version"], str(len(record["packages"])), "set up")
         if packages:
-            for one in record["packages"]:
-                table.add_row("", "", f"{one['name']} {one['version']}", one["licence"])
+            for package in record["packages"]:
+                table.add_row("", "", f"{package['name']} {package['version']}", package["licence"])
     if not names:
         typer.echo("no interpreters: configs/envs has no locks, and none was added")
         return

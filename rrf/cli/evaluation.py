@@ -142,7 +142,7 @@ def eval_(
         if fitted_q:
             recorded_evaluation.fitted_q(candidate, fitted_q, out)
         return None
-    gate = _found(gate, "gates") if gate else None
+    gate = _file(gate, "gates") if gate else None
     gate_cfg = _gate(gate, champion, register)
     candidate = _candidate(checkpoint)
     cfg = _protocol(candidate, protocol, gate_cfg)
@@ -214,7 +214,7 @@ def _protocol(
         cfg = gate.protocol
         cfg = cfg.extended(max(0, gate.looks[0] - cfg.episodes_per_task))
     elif path:
-        cfg = load_protocol(_found(path, "protocols"))
+        cfg = load_protocol(_file(path, "protocols"))
     else:
         cfg = load_protocol(find_protocol(candidate))
     cfg.check_kind(candidate.kind, candidate.label)
@@ -260,7 +260,7 @@ def _evaluate_other(evaluator: "Evaluator", reference: str) -> Path:
     return folder
 
 
-def _found(path: Path, kind: str) -> Path:
+def _file(path: Path, kind: str) -> Path:
     """The file of a config of this kind, as `workspace.find` finds it.
 
     Raises:

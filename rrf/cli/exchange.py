@@ -82,19 +82,19 @@ def import_(
     checkpoint.require_new(out)
     is_student = rsl_rl_students.holds_student(model)
     format_: Any = rsl_rl_students if is_student else rsl_rl_checkpoint
-    found = format_.read(model)
+    original = format_.read(model)
     cfg = _config(preset, task, overrides or [], is_student)
     env = cfg.env.replace(num_envs=1).build(seed=0, device="cpu")
     interface = env.interface
     env.close()
-    cfg = cfg.replace(policy=format_.fitted(cfg.policy, found))
-    weights = format_.weights_of(found)
+    cfg = cfg.replace(policy=format_.fitted(cfg.policy, original))
+    weights = format_.weights_of(original)
     policy = cfg.policy.build(interface)
     checkpoint.fill(policy, weights, what=str(model))
     with tempfile.TemporaryDirectory() as scratch:
         made = checkpoint.save(
             scratch,
-            found.iteration,
+            original.iteration,
             cfg,
             weights,
             {},
@@ -104,7 +104,8 @@ def import_(
         )
         checkpoint.export(made, out)
     typer.echo(
-        f"{model} (rsl_rl {found.generation}.x, iteration {found.iteration}) for {interface.task}"
+        f"{model} (rsl_rl {original.generation}.x, iteration {original.iteration}) for "
+        f"{interface.task}"
     )
     for name, network in format_.described(policy).items():
         typer.echo(f"{name}: {network}")

@@ -39,14 +39,14 @@ def runs(
     from rich.table import Table
 
     table = Table("run", "state", "newest checkpoint", "last written", box=None)
-    found = [path for path in run_directories() if not word or word in path.name]
-    for path in sorted(found, key=_written):
+    directories = [path for path in run_directories() if not word or word in path.name]
+    for path in sorted(directories, key=_written):
         newest = _newest_step(path)
         state = "finished" if (path / "result.json").is_file() else "unfinished"
         name = "-" if newest is None else f"global_step_{newest}"
         written = time.strftime("%Y-%m-%d %H:%M", time.localtime(_written(path)))
         table.add_row(path.name, state, name, written)
-    if not found:
+    if not directories:
         typer.echo(f"no runs{f' with {word!r}' if word else ''}; `rrf train PRESET` makes one")
         return
     print_table(table)

@@ -76,14 +76,14 @@ def plan(
         where = {role: [process[0] for process in roles[role]] for role in roles}
         layouts = [Layout(where["env"], where["rollout"], nodes)]
     measured = metrics["time/rollout"] + metrics["time/update"]
-    own = predict(costs, last.workload, last.layout, *sizes)
-    typer.echo(f"the run's own round: {measured:.1f} s, predicted {own.round_s:.1f} s")
+    repeated = predict(costs, last.workload, last.layout, *sizes)
+    typer.echo(f"the run's own round: {measured:.1f} s, predicted {repeated.round_s:.1f} s")
     for layout in layouts:
-        found = predict(costs, last.workload, layout, *sizes)
-        busy = [found.busy(f"rollout {number}") for number in range(len(layout.rollout))]
+        prediction = predict(costs, last.workload, layout, *sizes)
+        busy = [prediction.busy(f"rollout {number}") for number in range(len(layout.rollout))]
         typer.echo(
-            f"{found.round_s:6.1f} s, of which rollout {found.rollout_s:.1f} s: env on nodes "
-            f"{_counts(layout.env)}, rollout on {_counts(layout.rollout)}, busy "
+            f"{prediction.round_s:6.1f} s, of which rollout {prediction.rollout_s:.1f} s: env on "
+            f"nodes {_counts(layout.env)}, rollout on {_counts(layout.rollout)}, busy "
             + ", ".join(f"{share:.0%}" for share in busy)
         )
 

@@ -126,16 +126,16 @@ def import_(
         cfg = lerobot_policies.import_policy(source, _supervised(preset), changes, out)
         _tell(out, cfg, preset)
         return
-    found = format_at(folder, layout)
-    preset = preset or found.preset(folder)
+    published_format = format_at(folder, layout)
+    preset = preset or published_format.preset(folder)
     cfg = _supervised(preset)
     given = json.loads(norm_stats.read_text()) if norm_stats else None
-    cfg = published.fitted(cfg, folder, found, statistics)
+    cfg = published.fitted(cfg, folder, published_format, statistics)
     if given is not None:
         sizes = {"state_dim": len(given[STATE]["mean"]), "action_dim": len(given[ACTION]["mean"])}
         cfg = cfg.replace(policy=cfg.policy.replace(**sizes))
     cfg = cfg.override(changes)
-    published.import_policy(source, found, cfg, out, statistics, given)
+    published.import_policy(source, published_format, cfg, out, statistics, given)
     _tell(out, cfg, preset)
 
 

@@ -49,20 +49,20 @@ def fitted_q(candidate: "Candidate", dataset: str, out: Path | None) -> None:
     folder = out or _folder("fitted-q", place, candidate)
     folder.mkdir(parents=True, exist_ok=True)
     with progress_bars("fitting") as bars:
-        found = fitted_q_of(
+        estimate = fitted_q_of(
             candidate, place, total, lambda count: bars["fitting"](count, total, "")
         )
     facts = {"checkpoint_digest": candidate.checkpoint_digest, "dataset": dataset}
-    atomic.write_json(folder / "fitted_q.json", facts | dataclasses.asdict(found))
+    atomic.write_json(folder / "fitted_q.json", facts | dataclasses.asdict(estimate))
     typer.echo(
-        f"discounted return from the recorded initial states (gamma {found.gamma:g}): estimated "
-        f"{found.mean:.4g}, standard deviation of {len(found.values)} fits {found.spread:.2g}; "
-        f"recorded {found.recorded:.4g}"
+        f"discounted return from the recorded initial states (gamma {estimate.gamma:g}): estimated "
+        f"{estimate.mean:.4g}, standard deviation of {len(estimate.values)} fits "
+        f"{estimate.spread:.2g}; recorded {estimate.recorded:.4g}"
     )
-    if found.has_diverged:
+    if estimate.has_diverged:
         typer.echo(
-            f"the estimate is no possible return, which would be within +-{found.limit:.4g}: the "
-            "policy acts too differently from the recordings"
+            f"the estimate is no possible return, which would be within +-{estimate.limit:.4g}: "
+            "the policy acts too differently from the recordings"
         )
     typer.echo("an estimate for a reader, which gates do not use; rrf eval plays the policy")
     typer.echo(f"written to {folder / 'fitted_q.json'}")

@@ -54,7 +54,7 @@ def config_of(
     choice = _choice(task, algorithm)
     chosen = choice.cfg.override(parse_overrides([target, *overrides] if target else overrides))
     if is_first_process():
-        typer.echo(_told(task, algorithm, choice.origin, chosen), err=True)
+        typer.echo(_chosen_settings(task, algorithm, choice.origin, chosen), err=True)
     return chosen
 
 
@@ -77,8 +77,8 @@ def registered_cfg(task: str) -> "ControlRunnerCfg | None":
             f"{task} is registered with a {type(cfg).__name__}; expected a runner config such as "
             "rrf.runners.OnPolicyRunnerCfg()"
         )
-    ours = next(kind for kind in type(cfg).__mro__ if kind.__module__.startswith("rrf."))
-    if cfg.env == ours().env:  # still the default: the config names no environment
+    rrf_class = next(kind for kind in type(cfg).__mro__ if kind.__module__.startswith("rrf."))
+    if cfg.env == rrf_class().env:  # still the default: the config names no environment
         return cfg.replace(env=RegisteredEnvCfg(task=task))
     if task_id(cfg.env.task) != task_id(task):
         raise ValueError(
@@ -117,7 +117,7 @@ def _require_task(cfg: "RunnerCfg") -> None:
         find_spec(cfg.env.task)
 
 
-def _told(task: str, algorithm: str | None, origin: str, cfg: "ControlRunnerCfg") -> str:
+def _chosen_settings(task: str, algorithm: str | None, origin: str, cfg: "ControlRunnerCfg") -> str:
     words = f"--task {task}" + (f" --algorithm {algorithm}" if algorithm else "")
     return (
         f"{task} trains with {origin}. `rrf show {words}` prints every setting; any of them can "

@@ -139,9 +139,9 @@ def _require_run_or_nothing(run_dir: Path) -> None:
 
     if run_dir.exists() and not run_dir.is_dir():
         raise ValueError(f"--run-dir {run_dir} is a file; give a directory")
-    found = checkpoint.steps(run_dir).values()
-    own = (RUN, f"{_ASIDE}/{RUN}", ENV_ERROR)
-    marks = [*(run_dir / name for name in own), *(path / atomic.MANIFEST for path in found)]
+    checkpoints = checkpoint.steps(run_dir).values()
+    names = (RUN, f"{_ASIDE}/{RUN}", ENV_ERROR)
+    marks = [*(run_dir / name for name in names), *(path / atomic.MANIFEST for path in checkpoints)]
     is_run = any(mark.is_file() for mark in marks)
     if run_dir.is_dir() and any(run_dir.iterdir()) and not is_run:
         raise ValueError(
@@ -196,7 +196,7 @@ def _tell_newest(run_dir: Path, training: Training) -> None:
     if newest is not None:
         run, field = read_facts(newest), training.cfg.extends
         differences = _differences(run, training) or ["its source, data or parent"]
-        is_length = [one.partition(":")[0] for one in differences] == [field]
+        is_length = [difference.partition(":")[0] for difference in differences] == [field]
         hint = f"; to make that run longer, add --run-dir {newest.parent}" if is_length else ""
         typer.echo(
             f"no run to continue: {newest.parent} differs in {'; '.join(differences)}. "

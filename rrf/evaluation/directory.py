@@ -70,9 +70,13 @@ class Evaluator:
             raise
         except (OSError, ValueError):
             return None  # `_known` says why
-        found = (evaluation.checkpoint_digest, evaluation.protocol_hash, evaluation.source_digest)
+        evaluated = (
+            evaluation.checkpoint_digest,
+            evaluation.protocol_hash,
+            evaluation.source_digest,
+        )
         wanted = (candidate.checkpoint_digest, self.protocol.hash, self.source)
-        return evaluation if found == wanted else None
+        return evaluation if evaluated == wanted else None
 
     def evaluate(
         self, candidate: Candidate, folder: Path, num_videos: int | None = None
@@ -133,18 +137,18 @@ class Evaluator:
         that cannot be read is reported and skipped.
         """
         wanted = self.protocol.replace(episodes_per_task=1).hash
-        found = {}
+        episodes = {}
         for path in sorted(parent.glob(f"*/{FILE_NAME}")):
             try:
                 evaluation = Evaluation.load(path)
                 facts = (evaluation.checkpoint_digest, evaluation.source_digest)
                 if facts != (candidate.checkpoint_digest, self.source):
                     continue
-                theirs = parse_protocol(evaluation.protocol).replace(episodes_per_task=1)
+                protocol = parse_protocol(evaluation.protocol).replace(episodes_per_task=1)
             except (OSError, ValueError) as error:
                 problem = " ".join(first_error(error).split())
                 self.say(f"not reusing the episodes of {path}: {problem}")
                 continue
-            if theirs.hash == wanted:
-                found |= {e.initial_state: e for e in evaluation.episodes}
-        return list(found.values())
+            if protocol.hash == wanted:
+                episodes |= {e.initial_state: e for e in evaluation.episodes}
+        return list(episodes.values())

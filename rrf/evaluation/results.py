@@ -207,16 +207,16 @@ class Evaluation:
 
 
 def wins_and_losses(
-    episodes: Iterable[EpisodeResult], theirs: Mapping[InitialState, bool]
+    episodes: Iterable[EpisodeResult], other_successes: Mapping[InitialState, bool]
 ) -> tuple[int, int]:
     """How many episodes succeeded where another policy failed, and failed where it succeeded.
 
     Args:
         episodes: Episodes of one policy.
-        theirs: The other policy's `Evaluation.successes`, with the initial state of each
+        other_successes: The other policy's `Evaluation.successes`, with the initial state of each
             episode.
     """
-    pairs = [(episode.success, theirs[episode.initial_state]) for episode in episodes]
+    pairs = [(episode.success, other_successes[episode.initial_state]) for episode in episodes]
     return sum(a and not b for a, b in pairs), sum(b and not a for a, b in pairs)
 
 

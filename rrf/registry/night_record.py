@@ -133,7 +133,7 @@ def _write(
         for night in compared_with
     ]
     sentences = [
-        differences(evaluation, earlier_evaluation).told(night.what)
+        differences(evaluation, earlier_evaluation).in_words(night.what)
         for night, earlier_evaluation in zip(compared_with, loaded, strict=True)
     ]
     _log(

@@ -28,8 +28,9 @@ class EMA:
         decay = min(self.decay, (1 + self.num_updates) / (10 + self.num_updates))
         self.num_updates += 1
         pairs = zip(self.module.parameters(), module.parameters(), strict=True)
-        moving = [(own_part(mine), own_part(now)) for mine, now in pairs if mine is not now]
-        torch._foreach_lerp_([mine for mine, _ in moving], [now for _, now in moving], 1 - decay)
-        for mine, current in zip(self.module.buffers(), module.buffers(), strict=True):
-            if mine.shape == current.shape:  # one that grows is a cache, which fills itself
-                mine.copy_(current)
+        moving = [(own_part(a), own_part(current)) for a, current in pairs if a is not current]
+        averages, currents = [a for a, _ in moving], [current for _, current in moving]
+        torch._foreach_lerp_(averages, currents, 1 - decay)
+        for average, current in zip(self.module.buffers(), module.buffers(), strict=True):
+            if average.shape == current.shape:  # one that grows is a cache, which fills itself
+                average.copy_(current)

@@ -76,10 +76,10 @@ class Footprint:
     def parameters(self) -> dict[Part, int]:
         """Number of parameters by part. A table of embeddings that also gives the logits counts
         once."""
-        found: dict[Part, int] = dict.fromkeys(PARTS, 0)
+        counts: dict[Part, int] = dict.fromkeys(PARTS, 0)
         for parameter in self.policy.parameters():
-            found[self._of[id(parameter)]] += parameter.numel()
-        return {part: count for part, count in found.items() if count}
+            counts[self._of[id(parameter)]] += parameter.numel()
+        return {part: count for part, count in counts.items() if count}
 
     def tokens(self) -> dict[Part, int]:
         """Tokens of one sample that pass each part."""
@@ -219,7 +219,7 @@ def _blocks(module: nn.Module) -> Iterator[nn.Module]:
     for child in module.children():
         members = list(child.children())
         is_list = isinstance(child, nn.ModuleList | nn.Sequential) and len(members) > 1
-        if is_list and len({type(one) for one in members}) == 1:
+        if is_list and len({type(member) for member in members}) == 1:
             yield from members
         else:
             yield from _blocks(child)

@@ -38,10 +38,10 @@ def restore(
 ) -> None:
     """Restore the deployed weights and what `pack` returned."""
     raw = {n.removeprefix(_WEIGHTS): packed[n] for n in packed if n.startswith(_WEIGHTS)}
-    own = module.state_dict()
-    module.load_state_dict(spread(raw if ema else deployed, own))
+    state_dict = module.state_dict()
+    module.load_state_dict(spread(raw if ema else deployed, state_dict))
     if ema:
         ema.module.load_state_dict(spread(deployed, ema.module.state_dict()))
     state = {name: value for name, value in packed.items() if not name.startswith(_WEIGHTS)}
-    like = {path: own[path.partition("/")[2]] for path in state}
+    like = {path: state_dict[path.partition("/")[2]] for path in state}
     restore_optimizer(optimizer, module, spread(state, like))

@@ -31,15 +31,15 @@ def join(device: str) -> torch.device:
                 f"accelerate launch asks for {name}={value}, which rrf takes from its own config: "
                 f"{setting}; set it there, and leave it out of accelerate's"
             )
-    own = known_device(device)
+    of_process = known_device(device)
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
-        return own
-    if own.type == "cuda":
-        own = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
-        torch.cuda.set_device(own)
+        return of_process
+    if of_process.type == "cuda":
+        of_process = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+        torch.cuda.set_device(of_process)
     if not dist.is_initialized():
-        dist.init_process_group("nccl" if own.type == "cuda" else "gloo")
-    return own
+        dist.init_process_group("nccl" if of_process.type == "cuda" else "gloo")
+    return of_process
 
 
 def known_device(device: str) -> torch.device:

@@ -61,12 +61,12 @@ class DatasetReplay:
     ) -> tuple[Transitions, torch.Tensor]:
         """See `Replay.gather_n_step`; `num_steps` must be 1."""
         assert num_steps == 1, "the run's config was checked before"
-        found = self.recorded.index_select(0, rows_b.clamp(max=len(self.recorded) - 1))
+        recorded = self.recorded.index_select(0, rows_b.clamp(max=len(self.recorded) - 1))
         if len(self.new):
             is_new = rows_b >= len(self.recorded)
             rows = (rows_b - len(self.recorded)).clamp(min=0)
-            found = torch.where(is_new.unsqueeze(-1), self.new.gather(rows).rows, found)
-        steps = Transitions(found, self.layout)
+            recorded = torch.where(is_new.unsqueeze(-1), self.new.gather(rows).rows, recorded)
+        steps = Transitions(recorded, self.layout)
         return steps, gamma * (1 - steps.terminated)
 
     @functools.cached_property

@@ -137,10 +137,10 @@ class ControlProtocolCfg(BaseProtocolCfg):
 
     def is_about(self, config: Mapping) -> bool:
         """Whether the policy was trained on the same task with the same observations."""
-        theirs, ours = config.get("env") or {}, self.env.to_dict()
-        if task_id(self.env.task) != task_id(theirs.get("task", "")):
+        trained_in, env = config.get("env") or {}, self.env.to_dict()
+        if task_id(self.env.task) != task_id(trained_in.get("task", "")):
             return False
-        return all((ours.get(place) or None) == (theirs.get(place) or None) for place in _PLACES)
+        return all((env.get(place) or None) == (trained_in.get(place) or None) for place in _PLACES)
 
     def source(self) -> str:
         """Digest of this package's code, the simulators, and the source of a user's own task."""

@@ -173,34 +173,34 @@ def check_fit(
 
     Observation groups that only the critic used may differ.
     """
-    ours = env.interface
-    for what, found, expected in (
-        ("actions", interface.num_actions, ours.num_actions),
-        ("choices", interface.num_choices, ours.num_choices),
-        ("seconds per step", interface.step_dt, ours.step_dt),
+    judged = env.interface
+    for what, trained, expected in (
+        ("actions", interface.num_actions, judged.num_actions),
+        ("choices", interface.num_choices, judged.num_choices),
+        ("seconds per step", interface.step_dt, judged.step_dt),
         *(
             (
                 f"numbers in observation group '{name}'",
                 interface.observation_dims[name],
-                ours.observation_dims.get(name),
+                judged.observation_dims.get(name),
             )
             for name in policy.actor.groups
         ),
     ):
-        if found != expected:
+        if trained != expected:
             raise ValueError(
-                f"the policy was trained with {_shown(found)} {what} ({interface.task}), but "
-                f"protocol '{protocol.name}' has {_shown(expected)} ({ours.task})"
+                f"the policy was trained with {_shown(trained)} {what} ({interface.task}), but "
+                f"protocol '{protocol.name}' has {_shown(expected)} ({judged.task})"
             )
     if protocol.commands and not isinstance(env, VelocityEnv):
         raise ValueError(
-            f"protocol '{protocol.name}' has velocity commands, but {ours.task} does not take "
+            f"protocol '{protocol.name}' has velocity commands, but {judged.task} does not take "
             "commands; remove `commands`"
         )
     if protocol.max_episode_steps > env.max_episode_length:
         raise ValueError(
             f"protocol '{protocol.name}' asks for {protocol.max_episode_steps} steps, but an "
-            f"episode of {ours.task} lasts at most {env.max_episode_length}; lower "
+            f"episode of {judged.task} lasts at most {env.max_episode_length}; lower "
             "max_episode_steps"
         )
 

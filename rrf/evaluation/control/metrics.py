@@ -114,18 +114,18 @@ class EpisodeMeter:
 
     def metrics(self, env: int) -> dict[str, float]:
         """The metrics of the episode in environment `env`, by name."""
-        found = {"return": float(self.returns[env]), "length": float(self.steps[env])}
+        values = {"return": float(self.returns[env]), "length": float(self.steps[env])}
         if self._command is not None:
-            found["fall"] = float(self.is_fallen[env])
-            found |= self._velocity_metrics(env)
+            values["fall"] = float(self.is_fallen[env])
+            values |= self._velocity_metrics(env)
         if self._is_continuous:
             actions = self.actions(env).numpy()
             if len(actions) > 1:
-                found["smoothness"] = smoothness(actions, self._step_dt)
-                found["action_change"] = mean_difference(actions)
+                values["smoothness"] = smoothness(actions, self._step_dt)
+                values["action_change"] = mean_difference(actions)
         if self._motion_env is not None:
-            found |= self._motion_metrics(env, self._motion_env)
-        return {name: round(value, 6) for name, value in found.items()}
+            values |= self._motion_metrics(env, self._motion_env)
+        return {name: round(value, 6) for name, value in values.items()}
 
     def _motion_metrics(self, env: int, motion_env: MotionEnv) -> dict[str, float]:
         # The last pose already belongs to the next episode, unless the horizon ended this one.
@@ -157,16 +157,16 @@ class EpisodeMeter:
 
     def _velocity_metrics(self, env: int) -> dict[str, float]:
         assert self._command is not None
-        found = {
+        values = {
             "tracking_error_xy": self._mean("xy", env),
             "tracking_error_yaw": self._mean("yaw", env),
             "power": self._mean("w", env),
         }
         mass, speed = robot_mass(self._env), self._mean("speed", env)
         asked = math.hypot(*self._command[env, :2].tolist())
-        if found["power"] is not None and mass and speed and asked >= _STANDING:
-            found["cost_of_transport"] = found["power"] / (mass * _GRAVITY * speed)
-        return {name: value for name, value in found.items() if value is not None}
+        if values["power"] is not None and mass and speed and asked >= _STANDING:
+            values["cost_of_transport"] = values["power"] / (mass * _GRAVITY * speed)
+        return {name: value for name, value in values.items() if value is not None}
 
 
 def robot_mass(env) -> float | None:
@@ -200,9 +200,9 @@ def motion_distance(
     pieces = [r.unfold(0, window, 1).flatten(1) for r in references if len(r) >= window]
     if not pieces:
         raise ValueError(f"no reference motion has {window} frames")
-    mine = poses_tj.unfold(0, window, window).flatten(1)  # [P, J W]
-    nearest = torch.cdist(mine, torch.cat(pieces)).min(1).values
-    return float((nearest / mine.shape[1] ** 0.5).mean())
+    own_pieces_pj = poses_tj.unfold(0, window, window).flatten(1)  # [P, J W]
+    nearest = torch.cdist(own_pieces_pj, torch.cat(pieces)).min(1).values
+    return float((nearest / own_pieces_pj.shape[1] ** 0.5).mean())
 
 
 def smoothness(actions_ta: np.ndarray, step_dt: float) -> float:

@@ -92,13 +92,13 @@ def _environment_cfg(candidate: Candidate) -> ControlEnvCfg:
         ) from error
 
 
-def _require_same_shapes(found, expected, label: str) -> None:
+def _require_same_shapes(interface, expected, label: str) -> None:
     """Raise ValueError if an environment's interface differs from the one used in training."""
     for name in ("observation_dims", "num_actions", "num_choices"):
-        mine, theirs = getattr(expected, name), getattr(found, name)
-        if mine != theirs:
+        trained, present = getattr(expected, name), getattr(interface, name)
+        if trained != present:
             raise ValueError(
-                f"{label} was trained with {name} {mine}, but {found.task} now has {theirs}"
+                f"{label} was trained with {name} {trained}, but {interface.task} now has {present}"
             )
 
 

@@ -21,7 +21,7 @@ class Differences:
     differently: int  # other pairs whose steps, return or metrics differ
     changed: tuple[str, ...]  # e.g. "torch 2.8.0 → 2.9.0"
 
-    def told(self, other: str) -> str:
+    def in_words(self, other: str) -> str:
         """A sentence; `other` names the evaluation that this one is compared with."""
         cause = "nothing that is recorded has changed"
         if self.changed:
@@ -47,8 +47,8 @@ def differences(evaluation: Evaluation, other: Evaluation) -> Differences:
             f"the evaluations are of two checkpoints, {evaluation.checkpoint_digest[:12]} and "
             f"{other.checkpoint_digest[:12]}; only those of one checkpoint must be equal"
         )
-    theirs = {episode.initial_state: episode for episode in other.episodes}
-    pairs = [(e, theirs[e.initial_state]) for e in evaluation.episodes if e.initial_state in theirs]
+    others = {episode.initial_state: episode for episode in other.episodes}
+    pairs = [(e, others[e.initial_state]) for e in evaluation.episodes if e.initial_state in others]
     otherwise = sum(a.success != b.success for a, b in pairs)
     return Differences(
         len(pairs),
@@ -70,7 +70,7 @@ def outcomes(evaluation: Evaluation) -> dict[str, str]:
 
 def _changes(evaluation: Evaluation, other: Evaluation) -> tuple[str, ...]:
     facts = [("code", other.source_digest[:12], evaluation.source_digest[:12])]
-    now, then = evaluation.surroundings, other.surroundings
-    names = sorted(now.keys() | then.keys())
-    facts += [(name, then.get(name, "absent"), now.get(name, "absent")) for name in names]
+    after, before = evaluation.surroundings, other.surroundings
+    names = sorted(after.keys() | before.keys())
+    facts += [(name, before.get(name, "absent"), after.get(name, "absent")) for name in names]
     return tuple(f"{name} {old} → {new}" for name, old, new in facts if old != new)

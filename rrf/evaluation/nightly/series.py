@@ -46,8 +46,8 @@ class Count:
     """Episodes solved in the reference and not here."""
 
     def __add__(self, other: "Count") -> "Count":
-        mine, theirs = dataclasses.astuple(self), dataclasses.astuple(other)
-        return Count(*(a + b for a, b in zip(mine, theirs, strict=True)))
+        first, second = dataclasses.astuple(self), dataclasses.astuple(other)
+        return Count(*(a + b for a, b in zip(first, second, strict=True)))
 
     @property
     def rate(self) -> Rate:
@@ -94,11 +94,11 @@ class Point:
 
 def counts(evaluation: Evaluation, reference: Evaluation) -> dict[str, Count]:
     """The counts of an evaluation by task; wins and losses where the reference has a pair."""
-    theirs, found = reference.successes, {}
+    successes, by_task = reference.successes, {}
     for task, rate in evaluation.per_task.items():
-        pairs = [e for e in evaluation.episodes if e.task == task and e.initial_state in theirs]
-        found[task] = Count(rate.successes, rate.episodes, *wins_and_losses(pairs, theirs))
-    return found
+        pairs = [e for e in evaluation.episodes if e.task == task and e.initial_state in successes]
+        by_task[task] = Count(rate.successes, rate.episodes, *wins_and_losses(pairs, successes))
+    return by_task
 
 
 def together(tasks: Mapping[str, Count]) -> dict[str, Count]:
@@ -144,7 +144,7 @@ class _State:
 
     def after(self, night: Night) -> list[str]:
         """Count a night; returns the alarms that it raises."""
-        found, shown = [], together(night.tasks)
+        alarms, shown = [], together(night.tasks)
         if missing := sorted(set(self.rules) - set(shown)):
             raise ValueError(f"the night of {night.time} lacks {', '.join(missing)}")
         for name, count in shown.items():
@@ -156,10 +156,10 @@ class _State:
             if night.against == self._digest and (count.wins or count.losses):
                 k = self._tests[name] = self._tests.get(name, 0) + 1
                 share = (1 - _CUSUM_SHARE) * _share(name, len(night.tasks))
-                found += _paired(name, count, share / (k * (k + 1)))
+                alarms += _paired(name, count, share / (k * (k + 1)))
             if rule := self.rules.get(name):
-                found += self._summed(name, rule, count)
-        return found
+                alarms += self._summed(name, rule, count)
+        return alarms
 
     def _summed(self, name: str, rule: Cusum, count: Count) -> list[str]:
         statistic = rule.after(self.statistics[name], count.successes, count.episodes)

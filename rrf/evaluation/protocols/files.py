@@ -53,12 +53,12 @@ def find_protocol(candidate: Candidate) -> Path:
     """
     files, folder = workspace.configs("protocols").values(), workspace.home() / "configs/protocols"
     fits = [path for path in files if _is_for(load_protocol(path), candidate)]
-    found = [path for path in fits if path.parent == folder] or fits
-    if len(found) == 1:
-        return found[0]
+    candidates = [path for path in fits if path.parent == folder] or fits
+    if len(candidates) == 1:
+        return candidates[0]
     what = (candidate.config.get("env") or {}).get("task") or candidate.label
-    if found:
-        names = ", ".join(path.stem for path in found)
+    if candidates:
+        names = ", ".join(path.stem for path in candidates)
         raise ValueError(f"several protocols are for {what}: {names}; choose one with --protocol")
     example = workspace.shipped() / "configs/protocols/cartpole.yaml"
     raise ValueError(

@@ -71,12 +71,12 @@ class RecedingHorizon:
             observation = padded(join([episode.observation for episode in part]), size)
             options = {"generator": part[0].generator, "greedy": greedy}
             if rests is None:
-                found = self._policy.sample(observation, **options).actions
+                actions = self._policy.sample(observation, **options).actions
             else:
                 running_bka = np.stack(rests[start : start + size])
                 rows = np.minimum(np.arange(size), len(part) - 1)
-                found = self._policy.resume(observation, running_bka[rows], num_frozen, **options)
-            chunks.append(found[: len(part)])
+                actions = self._policy.resume(observation, running_bka[rows], num_frozen, **options)
+            chunks.append(actions[: len(part)])
         return np.concatenate(chunks)
 
 

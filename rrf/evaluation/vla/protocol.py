@@ -182,9 +182,9 @@ def misfit_dims(state_dim: int, action_dim: int, env: VecEnvCfg) -> list[str]:
     """Differences between a policy's dimensions and the environment's; 0 and None: not known."""
     sizes = (("states", state_dim, env.state_dim), ("actions", action_dim, env.action_dim))
     return [
-        f"has {what} of {mine} numbers, not of the {its} of {env.simulator}"
-        for what, mine, its in sizes
-        if mine and its and mine != its
+        f"has {what} of {policy_width} numbers, not of the {env_width} of {env.simulator}"
+        for what, policy_width, env_width in sizes
+        if policy_width and env_width and policy_width != env_width
     ]
 
 

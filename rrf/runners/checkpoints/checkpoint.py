@@ -88,8 +88,8 @@ def steps(run_dir: str | Path) -> dict[int, Path]:
     checkpoints.
     """
     paths = Path(run_dir).glob(f"{_PREFIX}*")
-    found = [(path.name.removeprefix(_PREFIX), path) for path in paths]
-    return dict(sorted((int(step), path) for step, path in found if step.isdecimal()))
+    numbered = [(path.name.removeprefix(_PREFIX), path) for path in paths]
+    return dict(sorted((int(step), path) for step, path in numbered if step.isdecimal()))
 
 
 def latest(run_dir: str | Path) -> Path | None:
@@ -187,8 +187,8 @@ def load_weights(policy: "nn.Module", checkpoint: str | Path, may_lack: str = ""
     """
     weights = read_weights(checkpoint)
     if may_lack:
-        own = {n: value for n, value in policy.state_dict().items() if n.startswith(may_lack)}
-        weights = own | weights
+        present = {n: value for n, value in policy.state_dict().items() if n.startswith(may_lack)}
+        weights = present | weights
     fill(policy, weights, what=str(checkpoint))
 
 
@@ -268,9 +268,9 @@ def require_new(out: Path) -> None:
 
 def changed_fields(path: Path, cfg: RunnerCfg, free: Collection[str] = ()) -> list[str]:
     """The top-level fields, apart from `free`, in which the config of a checkpoint differs."""
-    saved, now = load_config(path), cfg.to_dict()
-    names = {*saved, *now} - set(free)
-    return sorted(name for name in names if saved.get(name) != now.get(name))
+    saved, current = load_config(path), cfg.to_dict()
+    names = {*saved, *current} - set(free)
+    return sorted(name for name in names if saved.get(name) != current.get(name))
 
 
 def prune(run_dir: str | Path, num_kept: int, keep: Collection[int] = ()) -> None:

@@ -31,11 +31,11 @@ def extract(path: Path, embodiment: str, out: Path) -> Path:
             f"{path} is the policy of one robot already"
             + (f": {policy.embodiment}" if policy.embodiment else "")
         )
-    one = cfg.replace(policy=policy.of_robot(embodiment), **_data_of(cfg, embodiment))
+    of_robot = cfg.replace(policy=policy.of_robot(embodiment), **_data_of(cfg, embodiment))
     stats = checkpoint.load_norm_stats(path)[embodiment]
     with atomic.directory(out) as root:
         parent = copy_deployable(path, root)
-        (root / checkpoint.CONFIG).write_text(one.to_yaml(), encoding="utf-8")
+        (root / checkpoint.CONFIG).write_text(of_robot.to_yaml(), encoding="utf-8")
         text = json.dumps(stats, indent=2, allow_nan=False) + "\n"
         (root / checkpoint.NORM_STATS).write_text(text, encoding="utf-8")
         manifest = atomic.read_manifest(root)

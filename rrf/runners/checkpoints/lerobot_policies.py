@@ -96,7 +96,7 @@ def _kind(folder: Path) -> str:
     if not file.is_file():
         return ""
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
+        config = json.loads(file.read_text(encoding="utf-8"))
     except ValueError as error:
         raise ValueError(f"{file} is damaged: {error}") from error
-    return str(found.get("type", "")) if isinstance(found, dict) else ""
+    return str(config.get("type", "")) if isinstance(config, dict) else ""

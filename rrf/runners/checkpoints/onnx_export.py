@@ -125,16 +125,16 @@ def largest_difference(exported: ExportedActor, content: bytes, batch: int) -> f
     generator = torch.Generator().manual_seed(0)
     worst = 0.0
     for _ in range(max(1, _NUM_CHECKED // batch)):
-        own = exported.initial_memories(batch)
-        other = [memory.numpy() for memory in own]
+        memories = exported.initial_memories(batch)
+        other = [memory.numpy() for memory in memories]
         for _ in range(_CHECKED_STEPS):
             obs = _likely_observations(exported.actor, batch, generator)
             with torch.no_grad():
-                result = exported(obs, *own)
-            actions, own = (result[0], result[1:]) if own else (result, ())
+                result = exported(obs, *memories)
+            actions, memories = (result[0], result[1:]) if memories else (result, ())
             fed = {"obs": obs.numpy()} | dict(zip(names, other, strict=True))
-            found, *other = session.run(None, fed)
-            difference = (torch.from_numpy(found) - actions).abs().max().item()
+            onnx_actions, *other = session.run(None, fed)
+            difference = (torch.from_numpy(onnx_actions) - actions).abs().max().item()
             if not math.isfinite(difference):
                 return math.nan
             worst = max(worst, difference / max(1.0, actions.abs().max().item()))

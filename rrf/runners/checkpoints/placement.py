@@ -187,8 +187,8 @@ def _covered(
     if not any(id(part) in place for part in module.modules()):
         return {name: main}
     prefix = f"{name}." if name else ""
-    own = [*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)]
-    covered: dict[str, Device] = {prefix + tensor: main for tensor, _ in own}
+    tensors = [*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)]
+    covered: dict[str, Device] = {prefix + tensor: main for tensor, _ in tensors}
     for part_name, part in module.named_children():
         covered |= _covered(part, prefix + part_name, place, main)
     return covered

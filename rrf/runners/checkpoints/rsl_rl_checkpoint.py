@@ -100,7 +100,7 @@ def read(path: str | Path) -> RslRlCheckpoint:
     return RslRlCheckpoint(actor, critic, iteration_of(data, path), generation)
 
 
-def fitted(cfg: ActorCriticPackCfg, found: RslRlCheckpoint) -> ActorCriticPackCfg:
+def fitted(cfg: ActorCriticPackCfg, original: RslRlCheckpoint) -> ActorCriticPackCfg:
     """`cfg` with the checkpoint's layer widths, memory, normaliser and kind of standard deviation.
 
     Activations and observation groups are not in the checkpoint; those of `cfg` are kept.
@@ -109,17 +109,17 @@ def fitted(cfg: ActorCriticPackCfg, found: RslRlCheckpoint) -> ActorCriticPackCf
         ValueError: If `cfg` has networks that rsl_rl does not have; the message names them.
     """
     _require_expressible(cfg)
-    actor = fitted_network(cfg.actor_cfg, found.actor, "actor")
-    if "log_std" in found.actor or "std" in found.actor:
-        actor = actor.override({"use_log_std": "log_std" in found.actor})
-    critic = fitted_network(cfg.critic_cfg, found.critic, "critic")
+    actor = fitted_network(cfg.actor_cfg, original.actor, "actor")
+    if "log_std" in original.actor or "std" in original.actor:
+        actor = actor.override({"use_log_std": "log_std" in original.actor})
+    critic = fitted_network(cfg.critic_cfg, original.critic, "critic")
     return cfg.replace(actor_cfg=actor, critic_cfg=critic)
 
 
-def weights_of(found: RslRlCheckpoint) -> Weights:
+def weights_of(original: RslRlCheckpoint) -> Weights:
     """All weights, with the names that they have in an `ActorCritic`."""
-    actor = {f"actor.{name}": value for name, value in found.actor.items()}
-    return actor | {f"critic.{name}": value for name, value in found.critic.items()}
+    actor = {f"actor.{name}": value for name, value in original.actor.items()}
+    return actor | {f"critic.{name}": value for name, value in original.critic.items()}
 
 
 def write(
@@ -169,19 +169,19 @@ def described(policy: ActorCritic) -> dict[str, str]:
 def described_network(network: StateNetwork, who: str) -> str:
     """The settings of one network in rsl_rl's config."""
     cfg: StateNetworkCfg = network.cfg
-    found = (
+    layers = (
         f"hidden_dims={cfg.backbone_cfg.hidden_features}, "
         f"activation={activation(cfg.backbone_cfg, who).lower()}, "
         f"obs_normalization={cfg.obs_normalization}"
     )
     if cfg.memory is not None:
-        found += (
+        layers += (
             f", rnn_type={cfg.memory.kind}, rnn_hidden_dim={cfg.memory.hidden_size}, "
             f"rnn_num_layers={cfg.memory.num_layers}"
         )
     if isinstance(network, GaussianActor):
-        found += f", std_type={'log' if network.uses_log_std else 'scalar'}"
-    return found
+        layers += f", std_type={'log' if network.uses_log_std else 'scalar'}"
+    return layers
 
 
 def activation(cfg: MLPCfg, who: str) -> str:
@@ -203,16 +203,16 @@ def activation(cfg: MLPCfg, who: str) -> str:
 
 
 def _require_expressible(cfg: ActorCriticPackCfg) -> None:
-    for where, part, theirs in (
+    for where, part, expressible in (
         ("policy", cfg, ActorCriticPackCfg),
         ("policy.actor_cfg", cfg.actor_cfg, StateIndStdActorCfg),
         ("policy.critic_cfg", cfg.critic_cfg, VNetworkCfg),
     ):
-        if part._builds != theirs._builds:
+        if part._builds != expressible._builds:
             raise ValueError(
                 f"{where} is {type(part).__name__}, which rsl_rl does not have; it supports only "
-                f"Gaussian policies of PPO ({theirs.__name__}). Use a preset with such a policy, "
-                "e.g. go1-flat-ppo"
+                f"Gaussian policies of PPO ({expressible.__name__}). Use a preset with such a "
+                "policy, e.g. go1-flat-ppo"
             )
 
 
@@ -237,12 +237,12 @@ def tensors_of(data: dict, key: str, path: str | Path) -> Weights:
 
     Raises ValueError if something else is there, or if a number is not finite.
     """
-    if not isinstance(found := data[key], dict):
+    if not isinstance(tensors := data[key], dict):
         raise ValueError(
-            f"{path}: {key} is a {type(found).__name__}, expected a dict of tensors as written by "
-            "rsl_rl"
+            f"{path}: {key} is a {type(tensors).__name__}, expected a dict of tensors as written "
+            "by rsl_rl"
         )
-    for name, value in found.items():
+    for name, value in tensors.items():
         if not isinstance(name, str) or not isinstance(value, torch.Tensor):
             raise ValueError(
                 f"{path}: {key} has a {type(value).__name__} under {name!r}, expected a dict of "
@@ -253,28 +253,28 @@ def tensors_of(data: dict, key: str, path: str | Path) -> Weights:
                 f"{path}: {name} of {key} holds a NaN or Inf; use a checkpoint from before "
                 "training diverged"
             )
-    return dict(found)
+    return dict(tensors)
 
 
 def _first_generation(data: dict, who: str, path: str | Path) -> Weights:
     """The part of `model_state_dict` that belongs to `who`, with the names of 4.x."""
-    found = {}
+    weights = {}
     for name, value in tensors_of(data, "model_state_dict", path).items():
         if who == "actor" and name in ("std", "log_std"):
-            found[name] = value
+            weights[name] = value
         for old, new in _FIRST_GENERATION[who]:
             if name.startswith(old):
-                found[new + name.removeprefix(old)] = value
+                weights[new + name.removeprefix(old)] = value
     for key in _OLD_NORMALIZERS[who]:
         if data.get(key) is not None:
             statistics = tensors_of(data, key, path)
-            found |= {f"obs_normalizer.{name}": value for name, value in statistics.items()}
-    return found
+            weights |= {f"obs_normalizer.{name}": value for name, value in statistics.items()}
+    return weights
 
 
-def our_weights(theirs: Mapping[str, torch.Tensor]) -> Weights:
+def our_weights(tensors: Mapping[str, torch.Tensor]) -> Weights:
     """The weights of a network of 4.x or 5.x with our names and shapes."""
-    weights = {_our_name(name): value for name, value in theirs.items()}
+    weights = {_our_name(name): value for name, value in tensors.items()}
     for name in ("normalizer.mean", "normalizer.var", "normalizer.std"):
         if name in weights:
             weights[name] = weights[name].squeeze(0)
@@ -289,25 +289,25 @@ def iteration_of(data: dict, path: str | Path) -> int:
 
 
 def _our_name(name: str) -> str:
-    for theirs, ours in _TO_OURS:
-        if name.startswith(theirs):
-            return ours + name.removeprefix(theirs)
+    for rsl_rl_prefix, prefix in _TO_OURS:
+        if name.startswith(rsl_rl_prefix):
+            return prefix + name.removeprefix(rsl_rl_prefix)
     return name
 
 
 def _their_name(name: str) -> str:
     if name == "normalizer.count":
         return "obs_normalizer.count"
-    for theirs, ours in _TO_OURS:
-        if name.startswith(ours):
-            return theirs + name.removeprefix(ours)
+    for rsl_rl_prefix, prefix in _TO_OURS:
+        if name.startswith(prefix):
+            return rsl_rl_prefix + name.removeprefix(prefix)
     return name
 
 
-def their_weights(ours: Mapping[str, torch.Tensor]) -> Weights:
+def their_weights(state_dict: Mapping[str, torch.Tensor]) -> Weights:
     """The weights of a network (its `state_dict`) with the names and shapes of 5.x."""
     weights = {}
-    for name, value in ours.items():
+    for name, value in state_dict.items():
         is_statistic = name.startswith("normalizer.") and value.ndim == 1
         weights[_their_name(name)] = value.unsqueeze(0) if is_statistic else value
     return weights
@@ -351,10 +351,12 @@ def _in_their_order(names: Iterable[str]) -> list[str]:
 def fitted_network(cfg: StateNetworkCfg, weights: Weights, who: str) -> typing.Any:
     """`cfg` with the layer widths, memory and normaliser of a network's weights."""
     layers = re.compile(r"backbone\.layers\.(\d+)\.weight")
-    found = {int(match[1]): weights[name] for name in weights if (match := layers.fullmatch(name))}
-    if not found:
+    layer_weights = {
+        int(match[1]): weights[name] for name in weights if (match := layers.fullmatch(name))
+    }
+    if not layer_weights:
         raise ValueError(f"the checkpoint's {who} has no linear layers")
-    widths = [found[index].shape[0] for index in sorted(found)][:-1]
+    widths = [layer_weights[index].shape[0] for index in sorted(layer_weights)][:-1]
     changes: dict = {
         "backbone_cfg": plain_mlp(widths, activation(cfg.backbone_cfg, who)),
         "obs_normalization": "normalizer.mean" in weights,

@@ -63,18 +63,18 @@ def read(path: str | Path) -> StudentCheckpoint:
     )
 
 
-def fitted(cfg: StudentCfg, found: StudentCheckpoint) -> StudentCfg:
+def fitted(cfg: StudentCfg, original: StudentCheckpoint) -> StudentCfg:
     """`cfg` with the student's layer widths, memory, normaliser and kind of standard deviation.
 
     Activations, observation groups and hidden columns are not in the file; those of `cfg` are kept.
     """
-    actor = rsl_rl_checkpoint.fitted_network(cfg.actor_cfg, found.student, "student")
-    return cfg.replace(actor_cfg=actor.override({"use_log_std": "log_std" in found.student}))
+    actor = rsl_rl_checkpoint.fitted_network(cfg.actor_cfg, original.student, "student")
+    return cfg.replace(actor_cfg=actor.override({"use_log_std": "log_std" in original.student}))
 
 
-def weights_of(found: StudentCheckpoint) -> Weights:
+def weights_of(original: StudentCheckpoint) -> Weights:
     """The student's weights, with the names that they have in an `ActorPack`."""
-    return {f"actor.{name}": value for name, value in found.student.items()}
+    return {f"actor.{name}": value for name, value in original.student.items()}
 
 
 def is_student(module: nn.Module) -> bool:

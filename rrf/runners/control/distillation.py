@@ -39,23 +39,26 @@ def teacher_at(path: Path, interface: Interface, device: str) -> typing.Any:
     Raises:
         ValueError: If its actions or its observation groups are others than the environment's.
     """
-    policy, own = load_control_policy(path, device)
+    policy, teacher_interface = load_control_policy(path, device)
     task = interface.task or "the environment"
-    if own.num_choices is not None or interface.num_choices is not None:
+    if teacher_interface.num_choices is not None or interface.num_choices is not None:
         raise ValueError(
             f"{path} or {task} has discrete actions, but a student imitates the mean of real ones; "
             "train with PPO or SAC"
         )
-    if own.num_actions != interface.num_actions:
+    if teacher_interface.num_actions != interface.num_actions:
         raise ValueError(
-            f"the teacher {path} has {own.num_actions} actions (it was trained in {own.task}), but "
-            f"{task} has {interface.num_actions}; name a teacher of this task, or set env to its "
-            "environment"
+            f"the teacher {path} has {teacher_interface.num_actions} actions (it was trained in "
+            f"{teacher_interface.task}), but {task} has {interface.num_actions}; "
+            "name a teacher of this task, or set env to its environment"
         )
     for group in policy.actor.groups:
-        wanted, found = own.observation_dims[group], interface.observation_dims.get(group)
-        if found != wanted:
-            has = "has no such group" if found is None else f"has {found}"
+        wanted, width = (
+            teacher_interface.observation_dims[group],
+            interface.observation_dims.get(group),
+        )
+        if width != wanted:
+            has = "has no such group" if width is None else f"has {width}"
             raise ValueError(
                 f"the teacher {path} reads {wanted} numbers of observation group '{group}', but "
                 f"{task} {has}; set env to the teacher's environment, and hide from the student "

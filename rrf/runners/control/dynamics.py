@@ -33,7 +33,7 @@ class DynamicsRunner(OfflineRunner):
         # A terminated step's next observation was not recorded; the reader repeats the last one.
         columns = [data.observations, actions_of(data, self.cfg.dataset, self.env), data.rewards]
         columns += [data.next_observations, data.terminated, data.ended]
-        recorded = Recorded(*(torch.from_numpy(np.ascontiguousarray(one)) for one in columns))
+        recorded = Recorded(*(torch.from_numpy(np.ascontiguousarray(column)) for column in columns))
         generator = torch.Generator().manual_seed(mixed_seed(cfg.seed, 2))
         training, self.held_out = recorded.split(cfg.holdout_fraction, generator)
         open_loop_errors(self.model, self.held_out, cfg.horizons)  # raises early if it cannot be

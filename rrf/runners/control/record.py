@@ -98,8 +98,8 @@ def replayed(env: ControlEnv, path: str | Path) -> Columns:
     terminals = terminated[:, 0].bool()
     timeouts = (ended[:, 0].bool() & ~terminals).view(num_envs, held)
     timeouts[:, -1] |= ~terminals.view(num_envs, held)[:, -1]
-    found = (observations, actions, rewards[:, 0], terminals, timeouts.flatten(), reached)
-    return _columns(env, *(column.numpy() for column in found))
+    columns = (observations, actions, rewards[:, 0], terminals, timeouts.flatten(), reached)
+    return _columns(env, *(column.numpy() for column in columns))
 
 
 def action_bounds(env: ControlEnv) -> np.ndarray:

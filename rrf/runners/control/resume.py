@@ -176,10 +176,10 @@ def widened(
     weights: Mapping[str, torch.Tensor],
     policy: Deployed,
     before: Interface,
-    now: Interface,
+    after: Interface,
     observations: TensorDict,
 ) -> dict[str, torch.Tensor]:
-    """The weights of a policy of `before` in the shapes of `policy`, which is one of `now`.
+    """The weights of a policy of `before` in the shapes of `policy`, which is one of `after`.
 
     Normalisers begin with the moments of `observations` [N] in the new columns. They count the old
     columns as 100 steps of all environments at most, so that they soon know the new ones.
@@ -187,26 +187,31 @@ def widened(
     Where a network does not see all that it saw before, or where an interface names no terms, the
     weights are returned as they are.
     """
-    found = dict(weights)
+    widened_weights = dict(weights)
     for name, network in policy.named_modules():
         if not isinstance(network, StateNetwork):
             continue
-        old, new = (list(_columns(interface, network.groups)) for interface in (before, now))
+        old, new = (list(_columns(interface, network.groups)) for interface in (before, after))
         if not old or len(new) != network.width or not set(old) < set(new):
             continue
         places = [new.index(column) for column in old]
         fresh = _moments(network.read(observations))
-        for key, own in network.state_dict().items():
-            value = found.get(f"{name}.{key}")
+        for key, parameter in network.state_dict().items():
+            value = widened_weights.get(f"{name}.{key}")
             if value is None:
                 continue
             if key == _COUNT:
-                found[f"{name}.{key}"] = value.clamp(max=_STEPS_REMEMBERED * len(observations))
-            elif own.shape[-1:] == (len(new),) and value.shape == (*own.shape[:-1], len(old)):
-                wide = fresh[key].clone() if key in fresh else torch.zeros_like(own)
+                widened_weights[f"{name}.{key}"] = value.clamp(
+                    max=_STEPS_REMEMBERED * len(observations)
+                )
+            elif parameter.shape[-1:] == (len(new),) and value.shape == (
+                *parameter.shape[:-1],
+                len(old),
+            ):
+                wide = fresh[key].clone() if key in fresh else torch.zeros_like(parameter)
                 wide[..., places] = value.to(wide)
-                found[f"{name}.{key}"] = wide
-    return found
+                widened_weights[f"{name}.{key}"] = wide
+    return widened_weights
 
 
 def _moments(x_no: torch.Tensor) -> dict[str, torch.Tensor]:

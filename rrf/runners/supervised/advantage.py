@@ -58,7 +58,7 @@ class AdvantageFrames(WrappedFrames):
         self._advantage_n = np.where(is_positive_n, 1, -1).astype(np.int8)
 
     def batch(self, indices: np.ndarray) -> Batch:
-        return _told(self._frames.batch(indices), self._advantage_n[indices])
+        return _replaced(self._frames.batch(indices), self._advantage_n[indices])
 
 
 def with_advantage(
@@ -84,14 +84,18 @@ def with_advantage(
         pq.write_table(table.replace_schema_metadata({_KEY: key}), content)
         atomic.write_bytes(path, content.getvalue())
     process_group.wait()
-    found = pq.read_table(path).to_pandas()
-    told = {
-        name: AdvantageFrames(frames, found["is_positive"][found["split"] == name].to_numpy())
+    stored = pq.read_table(path).to_pandas()
+    parts_with_advantage = {
+        name: AdvantageFrames(frames, stored["is_positive"][stored["split"] == name].to_numpy())
         for name, frames in parts.items()
     }
     digest = {"file": FILE, "sha256": atomic.sha256(path)}
     return (
-        dataclasses.replace(split, training=told["training"], validation=told.get("validation")),
+        dataclasses.replace(
+            split,
+            training=parts_with_advantage["training"],
+            validation=parts_with_advantage.get("validation"),
+        ),
         digest,
     )
 
@@ -101,10 +105,10 @@ def with_dropout(batch: Batch, probability: float, rng: np.random.Generator) -> 
     told_b = batch.observation.advantage
     assert told_b is not None
     is_dropped_b = rng.random(len(told_b)) < probability
-    return _told(batch, np.where(is_dropped_b, 0, told_b).astype(np.int8))
+    return _replaced(batch, np.where(is_dropped_b, 0, told_b).astype(np.int8))
 
 
-def _told(batch: Batch, advantage_b: np.ndarray) -> Batch:
+def _replaced(batch: Batch, advantage_b: np.ndarray) -> Batch:
     observation = dataclasses.replace(batch.observation, advantage=advantage_b)
     return dataclasses.replace(batch, observation=observation)
 
@@ -132,7 +136,9 @@ def _computed(parts: dict[str, Frames], cfg: AdvantageCfg, seed: int) -> pd.Data
     if cfg.source == "label":
         return table.assign(is_positive=is_labelled_n)
     start_e = np.flatnonzero(table["frame_index"] == 0)
-    instructions = [text for _, reader in readers for text in _instructions_of(reader)]
+    instructions = [  # of each episode, by its first frame
+        text for _, reader in readers for text in reader.instructions_of(reader.bounds[:-1])
+    ]
     instruction_e = np.unique(instructions, return_inverse=True)[1]
     length_e = np.diff(start_e, append=len(table))
     instruction_n = np.repeat(instruction_e, length_e)
@@ -164,20 +170,20 @@ def _returns(
             f"advantage estimates the value of an episode from at least two others, but there are "
             f"only {len(recorded)} episodes; record more, or use advantage.source=label"
         )
-    found: list[np.ndarray] = [np.empty(0)] * len(recorded)
+    returns_of: list[np.ndarray] = [np.empty(0)] * len(recorded)
     for instruction in np.unique(instruction_e):
-        own = np.flatnonzero(instruction_e == instruction).tolist()
+        episodes = np.flatnonzero(instruction_e == instruction).tolist()
         if cfg.source == "success":
-            scale = max(len(recorded[e]) for e in own)
+            scale = max(len(recorded[e]) for e in episodes)
             cost = cfg.failure_penalty * scale
-            rewards = {e: recap.success_rewards(recorded[e].astype(bool), cost) for e in own}
+            rewards = {e: recap.success_rewards(recorded[e].astype(bool), cost) for e in episodes}
             returns = {e: recap.returns_to_go(reward_t) for e, reward_t in rewards.items()}
         else:
-            returns = {e: recap.returns_to_go(recorded[e]) for e in own}
+            returns = {e: recap.returns_to_go(recorded[e]) for e in episodes}
             scale = max(np.abs(return_t).max() for return_t in returns.values()) or 1.0
-        for e in own:
-            found[e] = returns[e] / scale
-    return np.concatenate(found)
+        for e in episodes:
+            returns_of[e] = returns[e] / scale
+    return np.concatenate(returns_of)
 
 
 def _frames_of(split: str, reader: LeRobotReader) -> pd.DataFrame:
@@ -190,11 +196,6 @@ def _frames_of(split: str, reader: LeRobotReader) -> pd.DataFrame:
             "frame_index": np.concatenate([np.arange(length) for length in length_e]),
         }
     )
-
-
-def _instructions_of(reader: LeRobotReader) -> list[str]:
-    """The instruction of each episode, by its first frame."""
-    return reader.instructions_of(reader.bounds[:-1])
 
 
 def _recorded(reader: LeRobotReader, cfg: AdvantageCfg) -> np.ndarray:

@@ -52,15 +52,15 @@ def advice(policy: nn.Module, cfg: SupervisedRunnerCfg, available: int | None) -
     tuning = tuning_of(cfg)
     needs = Footprint(policy, cfg)
     memory = needs.memory(tuning)
-    told = (
+    settings = (
         f"batch_size {cfg.batch_size} in {parts} part(s), {at_once} samples at once, need about "
         f"{_gb(memory.total(at_once))} by computation ({_gb(memory.weights)} weights, "
         f"{_gb(memory.gradients)} gradients, {_gb(memory.optimizer)} optimizer, "
         f"{_gb(memory.activations * at_once)} activations)"
     )
     if available is not None:
-        told += f"; the device has {_gb(available)}"
-    return f"{told}. Lower, in this order: {'; '.join(_steps(needs, cfg, memory, available))}"
+        settings += f"; the device has {_gb(available)}"
+    return f"{settings}. Lower, in this order: {'; '.join(_steps(needs, cfg, memory, available))}"
 
 
 def tuning_of(cfg: SupervisedRunnerCfg) -> Tuning:

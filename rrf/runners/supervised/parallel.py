@@ -76,13 +76,13 @@ def own_parts(cfg: SupervisedRunnerCfg, frames: np.ndarray, step: int) -> list[P
     """The parts of batch `step` that this process computes."""
     count = num_parts(cfg)
     each = count // process_group.size()
-    mine = range(process_group.rank() * each, (process_group.rank() + 1) * each)
+    numbers = range(process_group.rank() * each, (process_group.rank() + 1) * each)
     pieces = np.array_split(frames, count)
     # A batch of a single part has the seeds that it had before there were parts.
-    marks = [(step,) if count == 1 else (step, number) for number in mine]
+    marks = [(step,) if count == 1 else (step, number) for number in numbers]
     return [
         Part(pieces[number], mixed_seed(cfg.seed, *mark), np.random.default_rng([cfg.seed, *mark]))
-        for number, mark in zip(mine, marks, strict=True)
+        for number, mark in zip(numbers, marks, strict=True)
     ]
 
 
@@ -114,11 +114,11 @@ def replicate(objective: nn.Module) -> nn.Module:
 
 
 @contextlib.contextmanager
-def exchanging(objective: nn.Module, now: bool) -> Iterator[None]:
+def exchanging(objective: nn.Module, is_last: bool) -> Iterator[None]:
     """Whether the backward pass in this block exchanges gradients; only that of the last part
     must.
     """
-    if isinstance(objective, nn.parallel.DistributedDataParallel) and not now:
+    if isinstance(objective, nn.parallel.DistributedDataParallel) and not is_last:
         with objective.no_sync():
             yield
     else:

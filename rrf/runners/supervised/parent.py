@@ -47,31 +47,31 @@ def policy_of_family(parent: Path, policy: PolicyCfg) -> PolicyCfg:
         ValueError: If it is of another class, or has another backbone.
     """
     saved = PolicyCfg.from_dict(checkpoint.load_config(parent)["policy"])
-    if (theirs := _family(saved)) != (mine := _family(policy)):
+    if (parent_family := _family(saved)) != (family := _family(policy)):
         raise ValueError(
-            f"{parent} holds a {theirs}, but the policy to train is a {mine}; give a checkpoint of "
-            "the same family as init_from"
+            f"{parent} holds a {parent_family}, but the policy to train is a {family}; give a "
+            "checkpoint of the same family as init_from"
         )
     return saved
 
 
-def inherited(policy: PolicyCfg, own: Mapping, parent: Path) -> Mapping:
+def inherited(policy: PolicyCfg, own_stats: Mapping, parent: Path) -> Mapping:
     """The statistics to normalise with in a run that starts from `parent`.
 
     Args:
         policy: The policy of the run.
-        own: The statistics of its datasets, those of several robots by tag.
+        own_stats: The statistics of its datasets, those of several robots by tag.
         parent: The checkpoint.
     """
-    theirs, saved = checkpoint.load_norm_stats(parent), _policy_of(parent)
+    parent_stats, saved = checkpoint.load_norm_stats(parent), _policy_of(parent)
     if not isinstance(policy, VLMPolicyCfg) or not policy.robots:
-        return theirs
+        return parent_stats
     by_tag = {}
     if saved is not None and saved.robots:
-        by_tag = theirs if saved.is_shared else {saved.embodiment: theirs}
+        by_tag = parent_stats if saved.is_shared else {saved.embodiment: parent_stats}
     if policy.embodiment is not None:
-        return by_tag.get(policy.embodiment, own)
-    return {tag: by_tag[tag] if tag in by_tag else own[tag] for tag in policy.robots}
+        return by_tag.get(policy.embodiment, own_stats)
+    return {tag: by_tag[tag] if tag in by_tag else own_stats[tag] for tag in policy.robots}
 
 
 def _family(policy: PolicyCfg) -> str:

@@ -133,12 +133,12 @@ def robot_split(
             validation[tag] = Mixture(held_out)
         is_published = len(readers) == 1 and cfg.episodes_per_instruction is None
         norm_stats[tag] = (readers[0] if is_published else training[tag]).norm_stats
-    policy = cfg.policy.fitted_to_robots({tag: one.schema for tag, one in training.items()})
+    policy = cfg.policy.fitted_to_robots({tag: robot.schema for tag, robot in training.items()})
 
     def mixed(parts: Mapping[str, Mixture]) -> Mixture:
         return Mixture([RobotFrames(frames, tag, policy) for tag, frames in parts.items()])
 
-    starts = [0, *itertools.accumulate(one.num_frames for one in validation.values())]
+    starts = [0, *itertools.accumulate(robot.num_frames for robot in validation.values())]
     ranges = [range(*ends) for ends in itertools.pairwise(starts)]
     held = mixed(validation) if validation else None
     return mixed(training), held, norm_stats, policy, dict(zip(validation, ranges, strict=True))

@@ -283,7 +283,7 @@ class SupervisedRunner:
         weights = shares(batches)
         for part, batch, weight in zip(parts, batches, weights, strict=True):
             torch.manual_seed(part.seed)
-            with exchanging(self._objective, now=part is parts[-1]):
+            with exchanging(self._objective, is_last=part is parts[-1]):
                 loss, metrics = self._objective(batch, part.rng)
                 # Gradients are averaged over processes, but shares add up to 1 over all of them.
                 scaled = loss * (weight * process_group.size()) if weight != 1.0 else loss

@@ -71,7 +71,7 @@ class EarlyStop:
             rollout/stopped, the share of episodes that were stopped, and rollout/hope, an estimate
             of the share of these that would have been solved (0 if none was tested).
         """
-        found = {
+        metrics = {
             task: _Seen(np.zeros_like(s.reached), np.zeros_like(s.solved))
             for task, s in self._seen.items()
         }
@@ -79,7 +79,7 @@ class EarlyStop:
         for episode in episodes:
             task, length = episode.job.initial_state.task, len(episode)
             tested_at = self._tested_at(task, length + episode.stopped_early)
-            new = found[task]
+            new = metrics[task]
             weights = np.ones(length + episode.stopped_early)
             if tested_at is not None:
                 weights[tested_at + 1 :] = 1 / self.cfg.continued
@@ -89,7 +89,7 @@ class EarlyStop:
             new.reached[: len(weights)] += weights
             if episode.success:
                 new.solved[:length] += weights[-1]
-        for task, new in found.items():
+        for task, new in metrics.items():
             seen, memory = self._seen[task], self.cfg.memory
             seen.reached = memory * seen.reached + new.reached
             seen.solved = memory * seen.solved + new.solved

@@ -56,14 +56,14 @@ def check_log_probs(
     max_error, max_kl = LIMITS[precision]
     if error <= max_error and kl <= max_kl:
         return {"preflight/max_ratio_error": error, "preflight/approx_kl": kl}
-    found = differences(player, trained) or [
+    differing = differences(player, trained) or [
         "nothing in the policies themselves, so the head must compute its density differently in "
         "sample and evaluate"
     ]
     raise ValueError(
         "the policy that played and the policy to train disagree before the first update: the "
         f"ratio is off by up to {error:.2g} (allowed: {max_error:g}), the approximate KL is "
-        f"{kl:.2g} (allowed: {max_kl:g}). What differs: " + "; ".join(found)
+        f"{kl:.2g} (allowed: {max_kl:g}). What differs: " + "; ".join(differing)
     )
 
 
@@ -88,11 +88,11 @@ def check_residual(
     read, (seen, base) = replay["seen"], trained.see(observation)
     error = ((seen.cpu() - read).abs().max() / read.abs().max()).item()
     if not error <= MAX_FEATURE_ERROR:
-        found = differences(player.base, trained.base) or ["nothing in the policies themselves"]
+        differing = differences(player.base, trained.base) or ["nothing in the policies themselves"]
         raise ValueError(
             "what the actor read while playing is not what the policy to train sees: it is off by "
             f"up to {error:.2g} of the largest number (allowed: {MAX_FEATURE_ERROR:g}), so stored "
-            "chunks would not be those of this policy. What differs: " + "; ".join(found)
+            "chunks would not be those of this policy. What differs: " + "; ".join(differing)
         )
     if not np.array_equal(trained.sample(observation, greedy=True).actions, base.actions):
         raise ValueError(
@@ -106,31 +106,37 @@ def differences(player: Policy, trained: Policy) -> list[str]:
     """Descriptions of what differs between two policies."""
     assert isinstance(player, nn.Module)
     assert isinstance(trained, nn.Module)
-    found = []
+    differing = []
     for who, policy in (("player", player), ("trained policy", trained)):
         if dropping := _active_dropout(policy):
-            found.append(f"dropout is active in {', '.join(dropping)} of the {who}")
-    found += [
+            differing.append(f"dropout is active in {', '.join(dropping)} of the {who}")
+    differing += [
         f"the number format (autocast to {torch.get_autocast_dtype(kind)})"
         for kind in ("cpu", "cuda")
         if torch.is_autocast_enabled(kind)
     ]
-    mine, theirs = player.state_dict(), trained.state_dict()
-    if mine.keys() != theirs.keys():
-        found.append(f"parameters {', '.join(sorted(mine.keys() ^ theirs.keys())[:4])}")
-    shared = [name for name in mine if name in theirs]
-    if other := [name for name in shared if mine[name].dtype != theirs[name].dtype]:
-        dtypes = f"{mine[other[0]].dtype} and {theirs[other[0]].dtype}"
-        found.append(f"the dtype of {other[0]} ({dtypes})")
-    elif other := [n for n in shared if not torch.equal(mine[n].cpu(), theirs[n].cpu())]:
-        found.append(f"the weights {', '.join(other[:4])}")
-    mine, theirs = _facts(player), _facts(trained)
-    found += [
-        f"the {name} ({mine[name]} and {theirs[name]})"
-        for name in mine
-        if mine[name] != theirs.get(name)
+    player_weights, trained_weights = player.state_dict(), trained.state_dict()
+    if player_weights.keys() != trained_weights.keys():
+        differing.append(
+            f"parameters {', '.join(sorted(player_weights.keys() ^ trained_weights.keys())[:4])}"
+        )
+    shared = [name for name in player_weights if name in trained_weights]
+    if other := [
+        name for name in shared if player_weights[name].dtype != trained_weights[name].dtype
+    ]:
+        dtypes = f"{player_weights[other[0]].dtype} and {trained_weights[other[0]].dtype}"
+        differing.append(f"the dtype of {other[0]} ({dtypes})")
+    elif other := [
+        n for n in shared if not torch.equal(player_weights[n].cpu(), trained_weights[n].cpu())
+    ]:
+        differing.append(f"the weights {', '.join(other[:4])}")
+    player_weights, trained_weights = _facts(player), _facts(trained)
+    differing += [
+        f"the {name} ({player_weights[name]} and {trained_weights[name]})"
+        for name in player_weights
+        if player_weights[name] != trained_weights.get(name)
     ]
-    return found
+    return differing
 
 
 def _active_dropout(policy: nn.Module) -> list[str]:

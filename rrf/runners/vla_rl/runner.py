@@ -329,8 +329,8 @@ class VLARLRunner:
         timings = self.backend.timings()
         spent = {name: max(0.0, t - self._timings.get(name, 0.0)) for name, t in timings.items()}
         self._timings = timings
-        own = self.backend.in_process
-        self._env_cpu_s += sum(t for name, t in spent.items() if name not in own)
+        in_process = self.backend.in_process
+        self._env_cpu_s += sum(t for name, t in spent.items() if name not in in_process)
         return spent
 
     def _update(self, groups: list[list[PlayedEpisode]]) -> dict[str, float]:
@@ -385,9 +385,9 @@ class VLARLRunner:
         tracker.log_artifact(path, "videos")
 
     def _resume(self) -> None:
-        own = checkpoint.latest(self.run_dir)
+        newest = checkpoint.latest(self.run_dir)
         other = checkpoint.find(self.cfg.resume_dir) if self.cfg.resume_dir else None
-        path = own or other
+        path = newest or other
         if path is None:
             return
         atomic.check_manifest(path)
@@ -407,19 +407,21 @@ class VLARLRunner:
             self.early_stop.load_state_dict(facts["early_stop"])
         self.metrics, self.validations = dict(facts["metrics"]), list(facts["validations"])
         self._wall_s, self._cpu_s = facts["wall_s"], facts["cpu_s"]
-        if own is None:
+        if newest is None:
             self._take_over(path)
 
     def _take_over(self, path: Path) -> None:
         """Copy another run's checkpoint, and its best one, which may stay the best."""
-        found = checkpoint.steps(path.parent) | {self.round: path}
-        while self.validations and best_round(self.validations) not in found:  # it was moved alone
+        checkpoints = checkpoint.steps(path.parent) | {self.round: path}
+        while (
+            self.validations and best_round(self.validations) not in checkpoints
+        ):  # it was moved alone
             lost = best_round(self.validations)
             self.validations = [entry for entry in self.validations if entry["round"] != lost]
         best = {best_round(self.validations)} if self.validations else set()
         for step in sorted({self.round} | best):
             with atomic.directory(self.run_dir / f"global_step_{step}") as folder:
-                shutil.copytree(found[step], folder, dirs_exist_ok=True)
+                shutil.copytree(checkpoints[step], folder, dirs_exist_ok=True)
 
     def _result(self) -> dict:
         best = checkpoint.steps(self.run_dir)[best_round(self.validations)]

@@ -121,7 +121,7 @@ def load(run: Path) -> SavedRound:
         raise ValueError(f"{run} has no {FILE}; give the directory of a run of `rrf train`")
     saved = json.loads((run / FILE).read_text())
     spans = [
-        Span(process, *span) for process, found in saved["processes"].items() for span in found
+        Span(process, *span) for process, times in saved["processes"].items() for span in times
     ]
     workload = Workload.from_dict(saved["workload"])
     return SavedRound(saved["round"], Layout(**saved["layout"]), spans, workload)

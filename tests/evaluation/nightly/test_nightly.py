@@ -220,7 +220,7 @@ def report(successes: Sequence[bool], **facts) -> Evaluation:
 def test_episodes_that_differ_although_nothing_recorded_changed_are_told_as_a_fact():
     then, now = report([True, True, False]), report([True, False, True])
     now.episodes[0].steps = 11
-    assert differences(now, then).told("the evaluation at promotion") == (
+    assert differences(now, then).in_words("the evaluation at promotion") == (
         "2 of 3 episodes end otherwise than in the evaluation at promotion, and 1 more run "
         "differently, although nothing that is recorded has changed"
     )
@@ -231,11 +231,11 @@ def test_what_changed_is_named():
     now = report(
         [True, False], source_digest="d" * 64, surroundings={"torch": "2.9.0", "warp": "1"}
     )
-    assert differences(now, then).told("last night") == (
+    assert differences(now, then).in_words("last night") == (
         "1 of 2 episodes end otherwise than in last night; changed since then: code cccccccccccc → "
         "dddddddddddd, processor x → absent, torch 2.8.0 → 2.9.0, warp absent → 1"
     )
-    assert differences(then, then).told("last night") == (
+    assert differences(then, then).in_words("last night") == (
         "all 2 episodes run exactly as in last night; nothing that is recorded has changed"
     )
 
