@@ -1,8 +1,21 @@
 """What holds for every test."""
 
+import os
 import signal
+
+import pytest
 
 # A shell's background jobs ignore Ctrl-C, and hand that on to what they start: tests that send one
 # to a process would wait for it for ever.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True)
+def _no_real_time_priority():
+    """Put back what SVT-AV1, which other projects' writers use, leaves behind when root calls it:
+    a process that keeps the others of the machine from running.
+    """
+    yield
+    if os.sched_getscheduler(0) != os.SCHED_OTHER:
+        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
