@@ -25,7 +25,7 @@ typedef struct {
 enum { CRITIC_LOSS, VALUE, ACTOR_LOSS, LOG_PROB, NUM_SUMS };
 
 /* The policy's action in a state, from its outputs: means, then logarithms of standard deviations.
- * Returns the logarithm of the action's probability; see tanh_gaussian.py. */
+ * Returns the logarithm of the action's probability; see off_policy_actors.py. */
 static float sampled(const Update *job, const float *outputs, const float *noise, long width,
                      float *action)
 {

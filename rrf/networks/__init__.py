@@ -24,12 +24,12 @@ __all__ = [
 __getattr__ = lazy_attributes(
     __name__,
     {
-        "FFTFilter": "rrf.networks.fft_filter:FFTFilter",
+        "FFTFilter": "rrf.networks.blocks:FFTFilter",
         "ImageEncoder": "rrf.networks.encoders:ImageEncoder",
         "InstructionEncoder": "rrf.networks.encoders:InstructionEncoder",
         "MLP": "rrf.networks.mlp:MLP",
-        "MixtureOfExperts": "rrf.networks.mixture_of_experts:MixtureOfExperts",
-        "VAEBackbone": "rrf.networks.vae:VAEBackbone",
+        "MixtureOfExperts": "rrf.networks.blocks:MixtureOfExperts",
+        "VAEBackbone": "rrf.networks.blocks:VAEBackbone",
     },
     __all__,
 )

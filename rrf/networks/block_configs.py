@@ -4,7 +4,7 @@ from rrf.config import Cfg, configclass
 from rrf.networks.configs import MLPCfg, plain_mlp
 
 
-@configclass(builds="rrf.networks.mixture_of_experts:MixtureOfExperts")
+@configclass(builds="rrf.networks.blocks:MixtureOfExperts")
 class MixtureOfExpertsCfg(MLPCfg):
     """Networks of one architecture, of which a gate picks some for each input (arXiv:1701.06538).
 
@@ -25,7 +25,7 @@ class MixtureOfExpertsCfg(MLPCfg):
             )
 
 
-@configclass(builds="rrf.networks.vae:VAEBackbone")
+@configclass(builds="rrf.networks.blocks:VAEBackbone")
 class VAEBackboneCfg(MLPCfg):
     """A variational autoencoder (arXiv:1312.6114) whose latent vector a network reads.
 
@@ -50,7 +50,7 @@ class VAEBackboneCfg(MLPCfg):
             )
 
 
-@configclass(builds="rrf.networks.fft_filter:FFTFilter")
+@configclass(builds="rrf.networks.blocks:FFTFilter")
 class FFTFilterCfg(Cfg):
     """A low-pass filter of a sequence, which looks back only."""
 

@@ -106,7 +106,7 @@ __getattr__ = lazy_attributes(
         "GaussianActor": "rrf.policies.control.actor_critic:GaussianActor",
         "GaussianHead": "rrf.policies.vla.action_heads:GaussianHead",
         "LipsNetActor": "rrf.policies.control.lipsnet:LipsNetActor",
-        "PlanningPolicy": "rrf.policies.control.planning_policy:PlanningPolicy",
+        "PlanningPolicy": "rrf.policies.control.world_model:PlanningPolicy",
         "PopulationActorCritic": "rrf.policies.control.population:PopulationActorCritic",
         "QNetwork": "rrf.policies.control.batched_critics:QNetwork",
         "RegressionHead": "rrf.policies.vla.action_heads:RegressionHead",
@@ -115,7 +115,7 @@ __getattr__ = lazy_attributes(
         "TransformerEncoder": "rrf.policies.control.sequence_encoder:TransformerEncoder",
         "VNetwork": "rrf.policies.control.actor_critic:VNetwork",
         "WorldModel": "rrf.policies.control.world_model:WorldModel",
-        "WorldModelPack": "rrf.policies.control.planning_policy:WorldModelPack",
+        "WorldModelPack": "rrf.policies.control.world_model:WorldModelPack",
     },
     __all__,
 )

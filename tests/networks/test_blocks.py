@@ -8,8 +8,7 @@ import torch
 from rrf.algorithms import AuxiliaryPPOCfg, PPOCfg
 from rrf.envs.control_env import Interface
 from rrf.networks import FFTFilterCfg, MixtureOfExpertsCfg, VAEBackboneCfg, plain_mlp
-from rrf.networks.fft_filter import low_passed
-from rrf.networks.vae import standard_normal_kl
+from rrf.networks.blocks import low_passed, standard_normal_kl
 from rrf.policies import (
     ActorCriticPackCfg,
     FilteredActorCfg,

@@ -29,7 +29,7 @@ from rrf.algorithms.off_policy.losses import (
 )
 from rrf.algorithms.off_policy.sac import SAC, Noise, Temperature
 from rrf.algorithms.offline.configs import CQLCfg
-from rrf.policies.control.tanh_gaussian import TanhGaussian
+from rrf.policies.control.off_policy_actors import TanhGaussian
 
 
 @dataclasses.dataclass

@@ -1,7 +1,7 @@
 """PPO whose actor's backbone learns a loss of its own beside the policy's.
 
 Such backbones are a mixture of experts, whose load is balanced, and a variational autoencoder,
-which learns to reconstruct its input (`rrf.networks.mixture_of_experts`, `rrf.networks.vae`). The
+which learns to reconstruct its input (`rrf.networks.blocks`, `rrf.networks.blocks`). The
 loss is computed on the normalised observations of every mini-batch.
 """
 

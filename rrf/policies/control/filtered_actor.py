@@ -1,4 +1,4 @@
-"""A Gaussian policy whose mean action passes a low-pass filter (`rrf.networks.fft_filter`).
+"""A Gaussian policy whose mean action passes a low-pass filter (`rrf.networks.blocks`).
 
 The filter is part of the policy: what it remembers is its memory, as that of a recurrent network,
 and gradients pass through it. Noise is added behind the filter, so that the log-probability of an
@@ -10,7 +10,7 @@ Legend: T time, B batch or environments, O observation width, A action width, W 
 import torch
 
 from rrf.envs.control_env import Interface
-from rrf.networks.fft_filter import FFTFilter
+from rrf.networks.blocks import FFTFilter
 from rrf.policies.control.actor_critic import GaussianActor
 from rrf.policies.control.filtered_actor_configs import FilteredActorCfg
 

@@ -16,6 +16,7 @@ import math
 import typing
 
 import torch
+from tensordict import TensorDict
 from torch import nn
 from torch.func import functional_call
 
@@ -23,12 +24,12 @@ from rrf.envs.control_env import Interface
 from rrf.networks.batched_mlp import BatchedLinear, BatchedMLP
 from rrf.networks.configs import MLPCfg, without_dropout
 from rrf.networks.mlp import with_exact_outputs
+from rrf.policies.control.actor_critic import ControlPolicy, Deployed
 from rrf.policies.control.encoded_network import EncodedNetwork
 from rrf.policies.control.mppi import PlanNoise, draw_noise, plan
-from rrf.policies.control.off_policy_actors import require_real_actions
+from rrf.policies.control.off_policy_actors import TanhGaussian, require_real_actions
 from rrf.policies.control.state_network import ACTOR_GROUPS, groups_of
-from rrf.policies.control.tanh_gaussian import TanhGaussian
-from rrf.policies.control.world_model_configs import WorldModelCfg
+from rrf.policies.control.world_model_configs import WorldModelCfg, WorldModelPackCfg
 
 
 def symlog(x: torch.Tensor) -> torch.Tensor:
@@ -268,3 +269,50 @@ def _initialise(model: WorldModel, is_orthogonal: bool) -> None:
     for network in (model.rewards, model.critics):
         last: typing.Any = network.layers[network.output]
         last.weight.zero_()
+
+
+class WorldModelPack(Deployed):
+    """What checkpoints of TD-MPC and TD-MPC2 store. The world model is the actor; its critics judge
+    latent states, not observations."""
+
+    critic = None
+
+    def __init__(self, cfg: WorldModelPackCfg, interface: Interface):
+        super().__init__()
+        self.cfg, self.interface = cfg, interface
+        self.actor: WorldModel = cfg.actor_cfg.build(interface)
+
+    def deployable(self) -> "PlanningPolicy":
+        """The model, ready to plan."""
+        return PlanningPolicy(self.actor)
+
+
+class PlanningPolicy(ControlPolicy):
+    """Plans all environments in one batch. Its memory is the plans, which the next ones begin
+    with."""
+
+    actor: WorldModel
+    _generator: torch.Generator | None = None
+
+    @torch.no_grad()
+    def act(
+        self,
+        observations: TensorDict,
+        greedy: bool = True,
+        generator: torch.Generator | None = None,
+    ) -> torch.Tensor:
+        """Actions [N, A] for the observations [N] of N environments.
+
+        A plan is random even if it is greedy. Without a generator, the random numbers begin with
+        the same seed in every policy.
+        """
+        x = self.actor.read(observations)
+        if self._memory is None:
+            self._memory = self.actor.initial_memory(len(x))
+        if generator is None:
+            if self._generator is None:
+                self._generator = torch.Generator(x.device).manual_seed(0)
+            generator = self._generator
+        noise = self.actor.draw_noise(len(x), generator)
+        actions, self._memory = self.actor.act(x, self._memory, greedy, noise)
+        return actions

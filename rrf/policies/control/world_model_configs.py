@@ -111,7 +111,7 @@ class WorldModelCfg(RealActorCfg):
             raise ValueError(f"policy_std is {self.policy_std}, allowed: above 0, or null")
 
 
-@configclass(builds="rrf.policies.control.planning_policy:WorldModelPack")
+@configclass(builds="rrf.policies.control.world_model:WorldModelPack")
 class WorldModelPackCfg(ControlPolicyCfg):
     """A world model that plans, and nothing else."""
 

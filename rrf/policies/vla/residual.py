@@ -21,8 +21,7 @@ from torch import nn
 from rrf.data.dataset.history import Past, past_of
 from rrf.data.schema import Batch, Observation
 from rrf.envs.control_env import Interface
-from rrf.policies.control.off_policy_actors import SACActor
-from rrf.policies.control.tanh_gaussian import TanhGaussian
+from rrf.policies.control.off_policy_actors import SACActor, TanhGaussian
 from rrf.policies.policy import Evaluation, FeaturePolicy, Generators, Policy, Sample
 from rrf.policies.vla.action_heads import episode_rows, partly_persistent, to_normal, uniform_rows
 from rrf.policies.vla.residual_configs import ResidualVLACfg

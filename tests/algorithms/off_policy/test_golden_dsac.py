@@ -9,7 +9,7 @@ from rrf.algorithms.off_policy.learner import Batch
 from rrf.algorithms.off_policy.sac import Noise
 from rrf.envs.control_env import Interface
 from rrf.networks.configs import MLPCfg, plain_mlp
-from rrf.policies.control import tanh_gaussian
+from rrf.policies.control import off_policy_actors
 from rrf.policies.control.off_policy_configs import ActorQPackCfg, DistributionalQCfg, SACActorCfg
 from rrf.storage.replay import RowLayout, Transitions
 from tests.algorithms.off_policy.golden_files import (
@@ -79,7 +79,7 @@ def build(case: Case) -> DSACT:
 
 @pytest.mark.parametrize("name", cases(FILE, r"dsac\d+"))
 def test_gradient_steps_are_those_of_the_original(name, monkeypatch):
-    monkeypatch.setattr(tanh_gaussian, "log_tanh_slope", theirs_log_tanh_slope)
+    monkeypatch.setattr(off_policy_actors, "log_tanh_slope", theirs_log_tanh_slope)
     case = Case(FILE, name)
     dsact = build(case)
     noises = [case[key] for key in case.keys("noise.")]

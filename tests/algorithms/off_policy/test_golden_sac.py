@@ -8,9 +8,9 @@ from rrf.algorithms.off_policy.learner import Batch
 from rrf.algorithms.off_policy.sac import SAC, Noise
 from rrf.envs.control_env import Interface
 from rrf.networks.configs import plain_mlp
-from rrf.policies.control import tanh_gaussian
+from rrf.policies.control import off_policy_actors
+from rrf.policies.control.off_policy_actors import TanhGaussian
 from rrf.policies.control.off_policy_configs import ActorQPackCfg, QNetworkCfg, SACActorCfg
-from rrf.policies.control.tanh_gaussian import TanhGaussian
 from rrf.storage.replay import RowLayout, Transitions
 from tests.algorithms.off_policy.golden_files import (
     Case,
@@ -101,7 +101,7 @@ def run(case: Case) -> tuple[SAC, dict[str, float]]:
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_gradient_step_is_that_of_stable_baselines3(name, monkeypatch):
-    monkeypatch.setattr(tanh_gaussian, "log_tanh_slope", theirs_log_tanh_slope)
+    monkeypatch.setattr(off_policy_actors, "log_tanh_slope", theirs_log_tanh_slope)
     case = Case(FILE, name)
     sac, metrics = run(case)
 
@@ -134,7 +134,7 @@ def test_the_exact_log_probability_changes_the_losses_only_slightly(name):
 
 
 def test_log_probabilities_are_those_of_stable_baselines3(monkeypatch):
-    monkeypatch.setattr(tanh_gaussian, "log_tanh_slope", theirs_log_tanh_slope)
+    monkeypatch.setattr(off_policy_actors, "log_tanh_slope", theirs_log_tanh_slope)
     case = Case(FILE, "tanh_gaussian")
     policy = TanhGaussian(case["mean"], case["log_std"])
     actions, log_prob = policy.sample_with_log_prob(case["noise"])

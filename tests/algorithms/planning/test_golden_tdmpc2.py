@@ -9,7 +9,7 @@ from rrf.envs.control_env import Interface
 from rrf.networks.configs import normed_mlp
 from rrf.networks.mlp import MLP, SimNorm
 from rrf.policies.control.mppi import PlanNoise, follow
-from rrf.policies.control.tanh_gaussian import TanhGaussian
+from rrf.policies.control.off_policy_actors import TanhGaussian
 from rrf.policies.control.world_model import TwoHot, WorldModel, symexp, symlog
 from rrf.policies.control.world_model_configs import (
     PlannerCfg,

@@ -12,6 +12,7 @@ from rrf.networks.batched_mlp import BatchedLinear, BatchedMLP
 from rrf.networks.configs import MLPCfg, plain_mlp
 from rrf.networks.mlp import MLP
 from rrf.policies.control.actor_critic import ControlPolicy
+from rrf.policies.control.off_policy_actors import TanhGaussian, log_tanh_slope
 from rrf.policies.control.off_policy_configs import (
     ActorQPackCfg,
     DistributionalQCfg,
@@ -20,7 +21,6 @@ from rrf.policies.control.off_policy_configs import (
     SACActorCfg,
     TransformerEncoderCfg,
 )
-from rrf.policies.control.tanh_gaussian import TanhGaussian, log_tanh_slope
 
 ENCODERS = [
     GRUEncoderCfg(hidden_size=8),

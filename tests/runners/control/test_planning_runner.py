@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from rrf.policies import WorldModelPackCfg
-from rrf.policies.control.planning_policy import PlanningPolicy
+from rrf.policies.control.world_model import PlanningPolicy
 from rrf.runners.checkpoints.control import load_control_policy
 from rrf.runners.checkpoints.deployed_control import DeployedControl
 from rrf.runners.checkpoints.onnx_export import export
