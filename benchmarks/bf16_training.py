@@ -50,23 +50,13 @@ def measure(bench: Bench) -> list[dict]:
     steps, dataset = bench.size(STEPS, 2), bench.options.dataset
     speed, loss = run("bf16", steps, dataset)
     fp32_speed, fp32_loss = run("fp32", steps, dataset)
-    words = {"peer": "fp32", "seeds": [SEED]}
+    unit, seeds = f"smooth L1 after {steps} steps", [SEED]
     return [
-        bench.number(
-            "bf16_samples_per_cpu_s",
-            speed,
-            "samples/CPU-s",
-            peer_value=fp32_speed,
-            ratio=speed / fp32_speed,
-            **words,
+        bench.compare(
+            "bf16_samples_per_cpu_s", speed, "samples/CPU-s", "fp32", fp32_speed, seeds=seeds
         ),
-        bench.number(
-            "bf16_validation_loss",
-            loss,
-            f"smooth L1 after {steps} steps",
-            peer_value=fp32_loss,
-            ratio=fp32_loss / loss,
-            **words,
+        bench.compare(
+            "bf16_validation_loss", loss, unit, "fp32", fp32_loss, is_cost=True, seeds=seeds
         ),
     ]
 

@@ -9,7 +9,8 @@ step leaves as they were.
 import numpy as np
 import torch
 
-from rrf.data.schema import ACTION, STATE, Batch, Observation
+from benchmarks.vla_gpu import batch_of, stats_of
+from rrf.data.schema import ACTION, STATE
 from rrf.policies.vla.vlm_configs import VLMPolicyCfg
 from rrf.presets import resolve
 from rrf.runners.optimizers import build_adamw
@@ -30,14 +31,12 @@ def unchanged_share(dtype: str) -> float:
         backbone=cfg.backbone.replace(dtype=dtype), head=cfg.head.replace(dtype=dtype),
         cameras=["front"], image_size=(64, 64), state_dim=4, action_dim=4,
     )  # fmt: skip
-    ones = {"min": [-1.0] * 4, "max": [1.0] * 4, "q01": [-1.0] * 4, "q99": [1.0] * 4}
-    ones |= {"mean": [0.0] * 4, "std": [1.0] * 4}
     torch.manual_seed(0)
-    policy = cfg.build({STATE: ones, ACTION: ones})
+    policy = cfg.build({STATE: stats_of(4), ACTION: stats_of(4)})
     optimizer = build_adamw(policy, real.optimizer)
     rng, shares = np.random.default_rng(0), []
     for _ in range(STEPS):
-        loss, _ = policy.loss(_batch(rng))
+        loss, _ = policy.loss(batch_of(cfg, rng, ROWS))
         optimizer.zero_grad()
         loss.backward()
         learned = [p for p in policy.parameters() if p.grad is not None]
@@ -51,13 +50,6 @@ def unchanged_share(dtype: str) -> float:
             total += int(moves.sum())
         shares.append(same / total)
     return float(np.mean(shares))
-
-
-def _batch(rng: np.random.Generator) -> Batch:
-    images = {"front": rng.integers(0, 256, (ROWS, 64, 64, 3), dtype=np.uint8)}
-    state, action = (rng.uniform(-1, 1, shape) for shape in ((ROWS, 4), (ROWS, 2, 4)))
-    seen = Observation(images, state.astype(np.float32), ["open the door"] * ROWS)
-    return Batch(seen, action.astype(np.float32), np.zeros((ROWS, 2), bool))
 
 
 def main() -> None:

@@ -65,13 +65,13 @@ def rlds_video_steps_per_cpu_s(bench: Bench) -> list[dict]:
 def convert_peak_mb_10x(bench: Bench) -> list[dict]:
     """Peak memory when converting ten times as many recordings, compared with a tenth of them."""
     once, ten_times = (_in_child(f"_convert('video', {times})") for times in (1, bench.size(10, 2)))
-    row = bench.number(
+    row = bench.compare(
         "convert_peak_mb_10x",
         ten_times.peak_mb,
         "MB",
-        peer="a tenth of the recordings",
-        peer_value=once.peak_mb,
-        ratio=once.peak_mb / ten_times.peak_mb,
+        "a tenth of the recordings",
+        once.peak_mb,
+        is_cost=True,
     )
     return [row]
 
@@ -245,13 +245,12 @@ def _validate_rows(num_rows: int) -> Cost:
 
 
 def _ratio(bench: Bench, id: str, ours: Cost, peer: Cost) -> dict:
-    row = bench.number(
+    row = bench.compare(
         id,
         ours.frames / ours.cpu_s,
         "frames/cpu-s",
-        peer=PEERS["lerobot"].name,
-        peer_value=peer.frames / peer.cpu_s,
-        ratio=peer.cpu_s / peer.frames / (ours.cpu_s / ours.frames),
+        PEERS["lerobot"].name,
+        peer.frames / peer.cpu_s,
         seeds=[SEED],
     )
     return row | {"wall_s": round(ours.wall_s, 4), "peer_wall_s": round(peer.wall_s, 4)}

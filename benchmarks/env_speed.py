@@ -59,14 +59,8 @@ def images_per_cpu_s_64(bench: Bench) -> dict:
     engine.close()
     value = NUM_EPISODES / batch_s
     peer, peer_value = _metaworld_rendering()
-    return bench.number(
-        "images_per_cpu_s_64",
-        value,
-        "images/CPU-s",
-        peer=peer,
-        peer_value=peer_value,
-        ratio=None if peer_value is None else value / peer_value,
-        seeds=[SEED],
+    return bench.compare(
+        "images_per_cpu_s_64", value, "images/CPU-s", peer, peer_value, seeds=[SEED]
     )
 
 

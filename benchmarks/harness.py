@@ -62,18 +62,39 @@ class Bench:
         """A published number, with the words of `record.number`."""
         return record.number(id, value, unit, command=self.command, **words)
 
+    def compare(
+        self,
+        id: str,
+        value: float,
+        unit: str,
+        peer: str | None,
+        peer_value: float | None,
+        *,
+        is_cost: bool = False,
+        seeds: Sequence[int] = (),
+    ) -> dict:
+        """A number beside a peer's, with a ratio that is above 1 if ours is better.
+
+        Args:
+            id: The id of the number.
+            value: Ours.
+            unit: What both count.
+            peer: The peer's name; None if it does not run here, as its value.
+            peer_value: The peer's.
+            is_cost: Whether less is better.
+            seeds: The seeds of both.
+        """
+        words = {"peer": peer, "peer_value": peer_value, "seeds": seeds}
+        if peer_value is not None:
+            words["ratio"] = peer_value / value if is_cost else value / peer_value
+        return self.number(id, value, unit, **words)
+
     def paces(
         self, id: str, ours: Pace, peer: str, peer_pace: Pace, seeds: Sequence[int] = (0,)
     ) -> dict:
         """The row that compares our pace with a peer's by wall seconds, and also by CPU-seconds."""
-        row = self.number(
-            id,
-            ours.steps_per_s,
-            "env-steps/s",
-            peer=peer,
-            peer_value=peer_pace.steps_per_s,
-            ratio=ours.steps_per_s / peer_pace.steps_per_s,
-            seeds=seeds,
+        row = self.compare(
+            id, ours.steps_per_s, "env-steps/s", peer, peer_pace.steps_per_s, seeds=seeds
         )
         return row | {
             "per_cpu_s": round(ours.steps_per_cpu_s, 1),

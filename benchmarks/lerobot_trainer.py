@@ -114,13 +114,12 @@ def measure(name: str, kind: str, options: dict, bench: Bench) -> dict:
         peer = Lerobots(ours.runner.policy.policy.config, dataset)
         rounds = bench.size(ROUNDS, 1)
         ours_s, peer_s = median_cpu_s(ours.step, peer.step, repeats=rounds, times=steps)
-    return bench.number(
+    return bench.compare(
         name,
         BATCH / ours_s,
         "samples/CPU-s",
-        peer=f"{PEERS['lerobot'].name}'s training loop",
-        peer_value=BATCH / peer_s,
-        ratio=peer_s / ours_s,
+        f"{PEERS['lerobot'].name}'s training loop",
+        BATCH / peer_s,
         seeds=[SEED],
     )
 

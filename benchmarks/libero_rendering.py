@@ -114,13 +114,12 @@ def _numbers(bench: Bench, scenes: Sequence[_Scene], backend: str) -> list[dict]
     seeds, peer = [SEED], f"{PEERS['mujoco'].name} {faster} ({backend})"
     differences = np.array([scene.differences for scene in scenes])
     rows = [
-        bench.number(
+        bench.compare(
             "libero_images_per_cpu_s",
             drawn / spent[_TRACER],
             "images/CPU-s",
-            peer=peer,
-            peer_value=drawn / spent[faster],
-            ratio=ratio,
+            peer,
+            drawn / spent[faster],
             seeds=seeds,
         ),
         bench.number("libero_images_ratio_vs_gl", ratio, f"times {peer}", seeds=seeds),

@@ -27,13 +27,13 @@ def measure(preset: str, bench: Bench) -> dict:
     run_rrf("eval", trained["checkpoint"], *words)
     result = json.loads((folder / "held-out" / "open_loop.json").read_text())
     errors = result["error_in_std"]
-    row = bench.number(
+    row = bench.compare(
         f"{preset.replace('-', '_')}_error",
         errors["policy"],
         "std of the action",
-        peer="mean action",
-        peer_value=errors["mean action"],
-        ratio=errors["mean action"] / errors["policy"],
+        "mean action",
+        errors["mean action"],
+        is_cost=True,
         seeds=[seed],
     )
     return row | {

@@ -47,13 +47,12 @@ def ppo_halfcheetah_return_1m(bench: Bench) -> list[dict]:
     ours = [rows[-1].return_greedy_mean for rows in curves.values()] or [0.0]
     sb3 = [_sb3_return(bench, seed) for seed in curves or [SEED]]
     value, peer = statistics.fmean(ours), statistics.fmean(sb3)
-    row = bench.number(
+    row = bench.compare(
         "ppo_halfcheetah_return_1m",
         value,
         "return",
-        peer=f"{PEERS['sb3'].name} PPO",
-        peer_value=peer,
-        ratio=value / peer,
+        f"{PEERS['sb3'].name} PPO",
+        peer,
         seeds=list(curves),
     )
     return [row | {"by_seed": ours, "peer_by_seed": [round(value, 2) for value in sb3]}]

@@ -48,13 +48,12 @@ def _offline_ratio(bench: Bench, algorithm: str, updates: int) -> dict:
     value, *peer_values = map(statistics.median, rounds)
     paces = dict(zip((PEERS[key].name for key in words), peer_values, strict=True))
     peer = max(paces, key=lambda name: paces[name])
-    row = bench.number(
+    row = bench.compare(
         f"{algorithm}_updates_ratio_vs_d3rlpy",
         value,
         "updates/CPU-s",
-        peer=peer,
-        peer_value=paces[peer],
-        ratio=value / paces[peer],
+        peer,
+        paces[peer],
         seeds=[SEED],
     )
     return row | {"peers": {name: round(pace, 2) for name, pace in paces.items()}}

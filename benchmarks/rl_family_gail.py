@@ -93,13 +93,12 @@ def _rows(bench: Bench, task: str) -> list[dict]:
 
 
 def _row(bench: Bench, id: str, ours: Pace, peer: Pace) -> dict:
-    row = bench.number(
+    row = bench.compare(
         id,
         ours.steps_per_cpu_s,
         "env-steps/cpu-s",
-        peer=PEERS["imitation"].name,
-        peer_value=peer.steps_per_cpu_s,
-        ratio=ours.steps_per_cpu_s / peer.steps_per_cpu_s,
+        PEERS["imitation"].name,
+        peer.steps_per_cpu_s,
         seeds=[SEED],
     )
     return row | {"per_s": round(ours.steps_per_s, 1), "peer_per_s": round(peer.steps_per_s, 1)}

@@ -21,14 +21,14 @@ _OBSERVATIONS, _ACTIONS, _STORED, _EPISODE = 3, 1, 2000, 200
 def tdmpc2_plan_ms(bench: Bench) -> list[dict]:
     """CPU-milliseconds of one plan of 128 samples and 4 iterations."""
     (plan, _), (official, _) = _in_turns(bench)
-    return [_row(bench, "tdmpc2_plan_ms", 1000 * plan, "ms", 1000 * official, official / plan)]
+    return [_row(bench, "tdmpc2_plan_ms", 1000 * plan, "ms", 1000 * official, is_cost=True)]
 
 
 def tdmpc2_ratio_vs_official(bench: Bench) -> list[dict]:
     """Environment steps per CPU-second, each with one plan and one update of 256 sequences."""
     ours, peer = _in_turns(bench)
     pace, official = 1 / sum(ours), 1 / sum(peer)
-    row = _row(bench, "tdmpc2_ratio_vs_official", pace, "steps/cpu-s", official, pace / official)
+    row = _row(bench, "tdmpc2_ratio_vs_official", pace, "steps/cpu-s", official)
     parts = {}
     for part, ours_s, peer_s in zip(("plan", "update"), ours, peer, strict=True):
         parts |= {
@@ -90,8 +90,9 @@ def _in_turns(bench: Bench) -> list[tuple[float, float]]:
     ]
 
 
-def _row(bench: Bench, id: str, value: float, unit: str, peer_value: float, ratio: float) -> dict:
-    row = bench.number(
-        id, value, unit, peer=PEERS["tdmpc2"].name, peer_value=peer_value, ratio=ratio, seeds=[SEED]
-    )
+def _row(
+    bench: Bench, id: str, value: float, unit: str, official: float, is_cost: bool = False
+) -> dict:
+    name, seeds = PEERS["tdmpc2"].name, [SEED]
+    row = bench.compare(id, value, unit, name, official, is_cost=is_cost, seeds=seeds)
     return row | {"command": f"{bench.command} --source SOURCE"}

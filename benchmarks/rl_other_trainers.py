@@ -2,9 +2,8 @@
 and whether a trainer that knows only Gymnasium learns on it.
 """
 
-import importlib.util
 import math
-import types
+import runpy
 from collections.abc import Callable
 
 import numpy as np
@@ -51,7 +50,8 @@ def go1_other_trainer_return(bench: Bench) -> list[dict]:
     cfg = preset("go1-flat-ppo", []).env.replace(num_envs=bench.size(512, 8))
     updates = bench.size(150, 2)
     torch.set_num_threads(1)
-    curve = _example().train(as_gymnasium(cfg, seed=SEED), updates, seed=SEED)
+    train = runpy.run_path(str(EXAMPLE))["train"]
+    curve = train(as_gymnasium(cfg, seed=SEED), updates, seed=SEED)
     returns = [value for value in curve if math.isfinite(value)] or [0.0]
     row = bench.number(
         "go1_other_trainer_return",
@@ -69,12 +69,3 @@ def _stepped(step: Callable[[int], object], rounds: int, num_envs: int) -> Pace:
         for index in range(rounds):
             step(index % _ACTION_SETS)
     return watch.pace(rounds * num_envs)
-
-
-def _example() -> types.ModuleType:
-    spec = importlib.util.spec_from_file_location(EXAMPLE.stem, EXAMPLE)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module

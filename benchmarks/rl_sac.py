@@ -20,13 +20,12 @@ def sac_updates_per_cpu_s(bench: Bench) -> list[dict]:
     value = 1 / update_s
     words = ("--steps", bench.size(400, 50), "--updates", bench.size(1000, 20))
     sb3, sbx = (bench.peer(f"{name}-sac", *words)["updates_per_cpu_s"] for name in ("sb3", "sbx"))
-    row = bench.number(
+    row = bench.compare(
         "sac_updates_per_cpu_s",
         value,
         "updates/CPU-s",
-        peer=f"{PEERS['sb3'].name} SAC",
-        peer_value=sb3,
-        ratio=value / sb3,
+        f"{PEERS['sb3'].name} SAC",
+        sb3,
         seeds=[SEED],
     )
     return [row | {"sbx_updates_per_cpu_s": round(sbx, 1)}]
@@ -68,13 +67,8 @@ def replay_1m_mb(bench: Bench) -> list[dict]:
         replay.write(**_transitions(num_envs, generator))
     value = (_resident_bytes() - before) / 1e6
     peer = bench.peer("sb3-sac", "--steps", 10, "--updates", 0)["replay_mb"]
-    row = bench.number(
-        "replay_1m_mb",
-        value,
-        "MB",
-        peer=f"{PEERS['sb3'].name} ReplayBuffer",
-        peer_value=peer,
-        ratio=peer / value,
+    row = bench.compare(
+        "replay_1m_mb", value, "MB", f"{PEERS['sb3'].name} ReplayBuffer", peer, is_cost=True
     )
     return [row | {"bytes_per_transition": layout.width * 4}]
 

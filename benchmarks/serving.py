@@ -24,6 +24,7 @@ import torch
 from benchmarks import harness
 from benchmarks.clock import Stopwatch
 from benchmarks.harness import Bench, by_name
+from benchmarks.vla_gpu import stats_of
 from rrf.client import PolicyClient
 from rrf.data.schema import ACTION, IMAGE_PREFIX, STATE
 from rrf.lineage import Lineage
@@ -35,7 +36,6 @@ SECONDS = 10.0
 WARM_UP = 20
 COMPACT, PI0 = "compact-vla-pretrain", "pi0-laptop"
 _SIZE, _DIMS = 64, 4
-_STATISTICS = ("mean", "std", "min", "max", "q01", "q99")
 
 
 def serve_p99_ms(bench: Bench) -> list[dict]:
@@ -64,13 +64,12 @@ def serve_batch_throughput(bench: Bench) -> list[dict]:
     for name, preset in (("serve", COMPACT), ("serve_pi0", PI0)):
         batched, single = (_requests_per_s(bench, preset, max_batch) for max_batch in (8, 1))
         rows.append(
-            bench.number(
+            bench.compare(
                 f"{name}_batch_throughput",
                 batched,
                 "requests/s, 8 clients",
-                peer="one request at a time",
-                peer_value=single,
-                ratio=batched / single,
+                "one request at a time",
+                single,
             )
         )
     return rows
@@ -151,11 +150,7 @@ def _written(preset: str, folder: Path) -> Path:
     assert isinstance(cfg, SupervisedRunnerCfg)
     known = {"cameras": ["corner2"], "image_size": (_SIZE, _SIZE)}
     policy_cfg = cfg.policy.replace(**known, state_dim=_DIMS, action_dim=_DIMS)
-    statistics = {
-        name: [{"mean": 0.0, "min": -1.0, "q01": -1.0}.get(name, 1.0)] * _DIMS
-        for name in _STATISTICS
-    }
-    norm_stats = {STATE: statistics, ACTION: statistics}
+    norm_stats = {STATE: stats_of(_DIMS), ACTION: stats_of(_DIMS)}
     torch.manual_seed(0)
     policy = policy_cfg.build(norm_stats)
     trainer = checkpoint.TrainerState({"none": torch.zeros(1)}, {"step": 0})

@@ -127,13 +127,12 @@ def loader_frames_per_cpu_s_224(bench: Bench) -> list[dict]:
 
         ours_s, peer_s = _cpu_s(bench, read, read_with_peer)
     return [
-        bench.number(
+        bench.compare(
             "loader_frames_per_cpu_s_224",
             batch / ours_s,
             "frames/CPU-s",
-            peer=f"LeRobotDataset of {PEERS['lerobot'].name}",
-            peer_value=batch / peer_s,
-            ratio=peer_s / ours_s,
+            f"LeRobotDataset of {PEERS['lerobot'].name}",
+            batch / peer_s,
             seeds=[_SEED],
         )
     ]

@@ -21,6 +21,7 @@ from benchmarks.harness import Bench
 from benchmarks.peers import NotMeasuredError
 from rrf.data.schema import ACTION, STATE, Batch, Observation
 from rrf.networks.vlm.configs import TokenizerCfg
+from rrf.policies.vla.configs import PolicyCfg
 from rrf.policies.vla.vlm_configs import VLMPolicyCfg
 from rrf.presets import resolve
 from rrf.runners.footprint import Footprint
@@ -68,7 +69,8 @@ def measure(name: str, bench: Bench) -> dict:
     optimizer = build_adamw(policy, cfg.optimizer)
     for size in bench.size(case.batches, [4]):
         try:
-            seconds = _step_s(policy, optimizer, _batch(cfg, size), device)
+            batch = batch_of(cfg.policy, np.random.default_rng(0), size)
+            seconds = _step_s(policy, optimizer, batch, device)
         except torch.cuda.OutOfMemoryError:
             optimizer.zero_grad()
             torch.cuda.empty_cache()
@@ -112,14 +114,19 @@ def stats_of(dims: int) -> dict[str, list[float]]:
     return {key: [value] * dims for key, value in values.items()}
 
 
-def _batch(cfg: SupervisedRunnerCfg, size: int) -> Batch:
-    rng, chunk = np.random.default_rng(0), cfg.policy.chunk_length
-    shape = (size, *cfg.policy.image_size, 3)
-    images = {name: rng.integers(0, 256, shape, np.uint8) for name in cfg.policy.cameras}
-    state = rng.uniform(-1, 1, (size, _STATE_DIM)).astype(np.float32)
-    action = rng.uniform(-1, 1, (size, chunk, _ACTION_DIM)).astype(np.float32)
-    observation = Observation(images, state, [" ".join(WORDS)] * size)
-    return Batch(observation, action, np.zeros((size, chunk), bool))
+def batch_of(cfg: PolicyCfg, rng: np.random.Generator, size: int) -> Batch:
+    """A random batch for a policy."""
+    observation, shape = observation_of(cfg, rng, size), (size, cfg.chunk_length)
+    action = rng.uniform(-1, 1, (*shape, cfg.action_dim)).astype(np.float32)
+    return Batch(observation, action, np.zeros(shape, bool))
+
+
+def observation_of(cfg: PolicyCfg, rng: np.random.Generator, size: int) -> Observation:
+    """Random observations for a policy, with thirty words."""
+    shape = (size, *cfg.image_size, 3)
+    images = {name: rng.integers(0, 256, shape, np.uint8) for name in cfg.cameras}
+    state = rng.uniform(-1, 1, (size, cfg.state_dim)).astype(np.float32)
+    return Observation(images, state, [" ".join(WORDS)] * size)
 
 
 def _step_s(policy, optimizer: torch.optim.Optimizer, batch: Batch, device: str) -> float:

@@ -111,13 +111,12 @@ def _rate(bench: Bench, name: str, parent: Path, run_dir: Path, words: Sequence[
     shares = {name: round(spent / sum(seconds.values()), 3) for name, spent in seconds.items()}
     peer = metaworld_peers.episodes_per_s("naive", parent, episodes=3)
     lerobot = metaworld_peers.episodes_per_s("lerobot", parent, episodes=1)
-    number = bench.number(
+    number = bench.compare(
         name,
         episodes / wall,
         "episodes/s",
-        peer="a loop over Meta-World's env.step and env.render (egl), one process",
-        peer_value=peer,
-        ratio=None if peer is None else episodes / wall / peer,
+        "a loop over Meta-World's env.step and env.render (egl), one process",
+        peer,
         seeds=[cfg.seed],
     )
     return number | {

@@ -22,7 +22,7 @@ import torch
 from benchmarks import harness
 from benchmarks.clock import Stopwatch
 from benchmarks.harness import Bench
-from benchmarks.vla_gpu import WORDS, config_of, stats_of, wall_s
+from benchmarks.vla_gpu import config_of, observation_of, stats_of, wall_s
 from rrf.data.schema import ACTION, STATE, Observation
 from rrf.envs.metaworld.configs import MetaWorldCfg
 from rrf.envs.vec_env import InitialState
@@ -84,7 +84,7 @@ def measure(name: str, bench: Bench) -> list[dict]:
         policy = cfg.policy.build({STATE: stats_of(_DIM), ACTION: stats_of(_DIM)})
     actor, rollout = build_roles(cfg, policy)
     rows = cfg.inference_batch
-    observation = _observation(cfg, rows)
+    observation = observation_of(cfg.policy, np.random.default_rng(0), rows)
     seconds = wall_s(lambda: rollout.act(observation, _generators(rows)), device, _REPEATS)
 
     def number(what: str, value: float, unit: str) -> dict:
@@ -137,20 +137,13 @@ def _config(case: Case, bench: Bench) -> VLARLRunnerCfg:
     )
 
 
-def _observation(cfg: VLARLRunnerCfg, rows: int) -> Observation:
-    rng, shape = np.random.default_rng(0), (rows, *cfg.policy.image_size, 3)
-    images = {name: rng.integers(0, 256, shape, np.uint8) for name in _CAMERAS}
-    state = rng.uniform(-1, 1, (rows, _DIM)).astype(np.float32)
-    return Observation(images, state, [" ".join(WORDS)] * rows)
-
-
 def _generators(rows: int) -> list[torch.Generator]:
     return [torch.Generator().manual_seed(row) for row in range(rows)]
 
 
 def _groups(cfg: VLARLRunnerCfg, rollout: RolloutRole) -> list[list[PlayedEpisode]]:
     """Groups of episodes whose rows are samples of one batch of observations."""
-    observation = _observation(cfg, _DECISIONS * _GROUP)
+    observation = observation_of(cfg.policy, np.random.default_rng(0), _DECISIONS * _GROUP)
     episodes: list[PlayedEpisode] = []
     while len(episodes) % _GROUP or len(episodes) * _DECISIONS < cfg.algorithm.minibatch_size:
         sample = rollout.act(observation, _generators(len(observation)))

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from benchmarks import (
+    harness,
     offline_scores,
     peers,
     record,
@@ -108,6 +109,19 @@ def test_a_row_has_the_ratio_by_wall_and_by_cpu_seconds():
     assert (row["value"], row["peer_value"], row["ratio"]) == (6000.0, 2000.0, 3.0)
     assert (row["per_cpu_s"], row["ratio_per_cpu_s"]) == (4000.0, 4.0)
     assert row["command"] == "python -m benchmarks.rl x_of"
+
+
+def test_a_ratio_above_one_means_that_ours_is_better():
+    bench = Bench()
+    assert bench.compare("x", 30.0, "steps/s", "another", 20.0)["ratio"] == 1.5
+    assert bench.compare("x", 30.0, "MB", "another", 60.0, is_cost=True)["ratio"] == 2.0
+    assert bench.compare("x", 30.0, "steps/s", None, None)["ratio"] is None
+
+
+def test_a_row_names_the_first_id_of_what_measures_it(capsys):
+    ids = {"a": lambda bench: bench.number("b", 1.0, bench.command)}
+    harness.main("x", None, ids | {"b": ids["a"]}, ["b", "--dry-run"])
+    assert capsys.readouterr().out == "b: 1 python -m benchmarks.x a\n"
 
 
 def test_a_peer_is_run_by_its_own_interpreter():
