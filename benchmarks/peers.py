@@ -63,9 +63,11 @@ class Peer:
         Raises:
             NotMeasuredError: If none of them has it; the message has the command that installs it.
         """
+        if given:
+            return given
         python = self.venv / "bin" / "python"
-        if given or python.is_file():
-            return given or str(python)
+        if self.packages and python.is_file():
+            return str(python)
         if self.module and importlib.util.find_spec(self.module) is None:
             raise NotMeasuredError(
                 f"{self.name}: '{self.module}' is not installed for {sys.executable}; type: "

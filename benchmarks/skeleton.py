@@ -18,7 +18,7 @@ from pathlib import Path
 
 from benchmarks import env_speed, flow_overhead, harness
 from benchmarks.clock import Stopwatch, children_cpu_s
-from benchmarks.harness import Bench, Measure
+from benchmarks.harness import Bench, Measure, run_rrf, train
 from rrf import workspace
 
 MODEL = "metaworld-compact"
@@ -73,8 +73,7 @@ def _training() -> list[str]:
 def _trained() -> Iterator[str]:
     """The run directory of a policy for Pendulum-v1."""
     with tempfile.TemporaryDirectory() as folder:
-        words = ["train", "pendulum-ppo", "max_iterations=3", "trackers=[]", "--run-dir", folder]
-        subprocess.run([_rrf(), *words], check=True, capture_output=True, cwd=workspace.home())
+        train("pendulum-ppo", Path(folder), ["max_iterations=3"])
         yield folder
 
 
@@ -113,15 +112,8 @@ def _rrf() -> Path:
 def eval_episodes_per_s(bench: Bench) -> dict:
     """Episodes per wall second: the champion, the demo protocol, two worker processes."""
     with tempfile.TemporaryDirectory() as out:
-        subprocess.run(
-            [
-                *(sys.executable, "-m", "rrf.cli", "eval", f"{MODEL}@champion", "--out", out),
-                *("--protocol", "configs/protocols/metaworld-demo.yaml", "--workers", "2"),
-                *("--num-videos", "0"),
-            ],
-            check=True,
-            cwd=workspace.home(),
-        )
+        words = ["--protocol", "configs/protocols/metaworld-demo.yaml", "--workers", "2"]
+        run_rrf("eval", f"{MODEL}@champion", "--out", out, *words, "--num-videos", "0")
         result = json.loads(Path(out, "evaluation.json").read_text())
     return bench.number(
         "eval_episodes_per_s",
