@@ -43,9 +43,9 @@ REPEATS = 3
 SEED = 0
 
 
-def rlds_passthrough_steps_per_cpu_s(bench: Bench) -> list[dict]:
+def rlds_passthrough_steps_per_cpu_s(bench: Bench) -> dict:
     """Convert RLDS to LeRobot v3, with JPEG files kept byte for byte."""
-    return [_conversion(bench, "rlds_passthrough_steps_per_cpu_s", "image")]
+    return _conversion(bench, "rlds_passthrough_steps_per_cpu_s", "image")
 
 
 def rlds_video_steps_per_cpu_s(bench: Bench) -> list[dict]:
@@ -62,10 +62,10 @@ def rlds_video_steps_per_cpu_s(bench: Bench) -> list[dict]:
     return [row, bench.number("rlds_video_two_processes", speed_up, "times as fast as one")]
 
 
-def convert_peak_mb_10x(bench: Bench) -> list[dict]:
+def convert_peak_mb_10x(bench: Bench) -> dict:
     """Peak memory when converting ten times as many recordings, compared with a tenth of them."""
     once, ten_times = (_in_child(f"_convert('video', {times})") for times in (1, bench.size(10, 2)))
-    row = bench.compare(
+    return bench.compare(
         "convert_peak_mb_10x",
         ten_times.peak_mb,
         "MB",
@@ -73,10 +73,9 @@ def convert_peak_mb_10x(bench: Bench) -> list[dict]:
         once.peak_mb,
         is_cost=True,
     )
-    return [row]
 
 
-def writer_ratio_vs_lerobot(bench: Bench) -> list[dict]:
+def writer_ratio_vs_lerobot(bench: Bench) -> dict:
     """Frames written in h264 per CPU-second, compared with lerobot."""
     frames = episodes()
     with tempfile.TemporaryDirectory() as folder:
@@ -85,20 +84,20 @@ def writer_ratio_vs_lerobot(bench: Bench) -> list[dict]:
             lambda: _write(frames, Path(folder, "ours")),
             lambda: _write_with_lerobot(frames, Path(folder, "peer")),
         )
-    return [_ratio(bench, "writer_ratio_vs_lerobot", ours, peer)]
+    return _ratio(bench, "writer_ratio_vs_lerobot", ours, peer)
 
 
-def reader_ratio_vs_lerobot(bench: Bench) -> list[dict]:
+def reader_ratio_vs_lerobot(bench: Bench) -> dict:
     """Frames read in random order per CPU-second without a cache, compared with lerobot."""
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder, "dataset")
         _write(episodes(), root)
         reader = open_dataset(root, CHUNK_LENGTH, cache_bytes=0)
         ours, peer = _least(bench, lambda: _epoch(reader), _lerobot_epoch(root))
-    return [_ratio(bench, "reader_ratio_vs_lerobot", ours, peer)]
+    return _ratio(bench, "reader_ratio_vs_lerobot", ours, peer)
 
 
-def memmap_frames_per_s(bench: Bench) -> list[dict]:
+def memmap_frames_per_s(bench: Bench) -> dict:
     """Frames read per wall second from a decoded, memory-mapped cache that is already full."""
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder, "dataset")
@@ -106,7 +105,7 @@ def memmap_frames_per_s(bench: Bench) -> list[dict]:
         reader = open_dataset(root, CHUNK_LENGTH, cache_bytes=0, cache_dir=Path(folder, "cache"))
         _epoch(reader)
         [cost] = _least(bench, lambda: _epoch(reader), by=lambda cost: cost.wall_s)
-    return [bench.number("memmap_frames_per_s", cost.frames / cost.wall_s, "frames/s")]
+    return bench.number("memmap_frames_per_s", cost.frames / cost.wall_s, "frames/s")
 
 
 def validate_1m_rows_s(bench: Bench) -> list[dict]:

@@ -23,7 +23,7 @@ import torch
 
 from benchmarks import harness
 from benchmarks.clock import Stopwatch
-from benchmarks.harness import Bench, by_name
+from benchmarks.harness import Bench, Measure
 from benchmarks.vla_gpu import stats_of
 from rrf.client import PolicyClient
 from rrf.data.schema import ACTION, IMAGE_PREFIX, STATE
@@ -38,24 +38,13 @@ COMPACT, PI0 = "compact-vla-pretrain", "pi0-laptop"
 _SIZE, _DIMS = 64, 4
 
 
-def serve_p99_ms(bench: Bench) -> list[dict]:
-    """The compact policy, one client; the 99th percentile."""
-    return [_latency(bench, "serve_p99_ms", COMPACT, 1)]
-
-
-def serve_p99_ms_8_clients(bench: Bench) -> list[dict]:
-    """The compact policy, eight clients."""
-    return [_latency(bench, "serve_p99_ms_8_clients", COMPACT, 8)]
-
-
-def serve_pi0_p99_ms(bench: Bench) -> list[dict]:
-    """pi0 at laptop size, one client."""
-    return [_latency(bench, "serve_pi0_p99_ms", PI0, 1)]
-
-
-def serve_pi0_p99_ms_8_clients(bench: Bench) -> list[dict]:
-    """pi0 at laptop size, eight clients."""
-    return [_latency(bench, "serve_pi0_p99_ms_8_clients", PI0, 8)]
+_LATENCIES = {
+    "serve_p99_ms": (COMPACT, 1),
+    "serve_p99_ms_8_clients": (COMPACT, 8),
+    "serve_pi0_p99_ms": (PI0, 1),
+    "serve_pi0_p99_ms_8_clients": (PI0, 8),
+}
+"""Id -> the preset that is served, and the number of clients."""
 
 
 def serve_batch_throughput(bench: Bench) -> list[dict]:
@@ -75,7 +64,8 @@ def serve_batch_throughput(bench: Bench) -> list[dict]:
     return rows
 
 
-def _latency(bench: Bench, name: str, preset: str, num_clients: int) -> dict:
+def _latency(name: str, preset: str, num_clients: int, bench: Bench) -> dict:
+    """The 99th percentile."""
     with _served(preset, max_batch=8) as url:
         latencies_s, _ = _load(bench, url, num_clients)
     p99_ms = float(np.percentile(latencies_s, 99)) * 1000
@@ -166,13 +156,10 @@ def _written(preset: str, folder: Path) -> Path:
     )
 
 
-IDS = by_name(
-    serve_p99_ms,
-    serve_p99_ms_8_clients,
-    serve_pi0_p99_ms,
-    serve_pi0_p99_ms_8_clients,
-    serve_batch_throughput,
-)
+IDS: dict[str, Measure] = {
+    **{name: functools.partial(_latency, name, *what) for name, what in _LATENCIES.items()},
+    "serve_batch_throughput": serve_batch_throughput,
+}
 
 
 if __name__ == "__main__":

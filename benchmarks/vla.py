@@ -59,7 +59,7 @@ def trainer_overhead_ratio(bench: Bench) -> list[dict]:
     return rows
 
 
-def feature_cache_speedup(bench: Bench) -> list[dict]:
+def feature_cache_speedup(bench: Bench) -> dict:
     """A step with kept features of a frozen backbone beside one that computes them."""
     frozen = [
         "policy.backbone.tuning=frozen",
@@ -71,14 +71,12 @@ def feature_cache_speedup(bench: Bench) -> list[dict]:
         cached = _runner("qwen2vl-laptop", folder, frozen + cache)
         computed = _runner("qwen2vl-laptop", folder, frozen)
         cached_s, computed_s = _cpu_s(bench, cached._train_step, computed._train_step)
-    return [
-        bench.number(
-            "feature_cache_speedup",
-            computed_s / cached_s,
-            "times as many steps per CPU-s, qwen2vl-laptop, frozen backbone, pooled",
-            seeds=[_SEED],
-        )
-    ]
+    return bench.number(
+        "feature_cache_speedup",
+        computed_s / cached_s,
+        "times as many steps per CPU-s, qwen2vl-laptop, frozen backbone, pooled",
+        seeds=[_SEED],
+    )
 
 
 def step_ms(bench: Bench) -> list[dict]:
@@ -99,7 +97,7 @@ def step_ms(bench: Bench) -> list[dict]:
     return rows
 
 
-def loader_frames_per_cpu_s_224(bench: Bench) -> list[dict]:
+def loader_frames_per_cpu_s_224(bench: Bench) -> dict:
     """Batches of 32 frames of 224 px read from JPEG and decoded, nothing kept in memory; beside
     lerobot's reader. The frames are enlarged from 64 px, so they decode faster than photographs.
     What the families consume stands in `step_ms` and in the numbers of a GPU."""
@@ -126,16 +124,14 @@ def loader_frames_per_cpu_s_224(bench: Bench) -> list[dict]:
                 peer[index]
 
         ours_s, peer_s = _cpu_s(bench, read, read_with_peer)
-    return [
-        bench.compare(
-            "loader_frames_per_cpu_s_224",
-            batch / ours_s,
-            "frames/CPU-s",
-            f"LeRobotDataset of {PEERS['lerobot'].name}",
-            batch / peer_s,
-            seeds=[_SEED],
-        )
-    ]
+    return bench.compare(
+        "loader_frames_per_cpu_s_224",
+        batch / ours_s,
+        "frames/CPU-s",
+        f"LeRobotDataset of {PEERS['lerobot'].name}",
+        batch / peer_s,
+        seeds=[_SEED],
+    )
 
 
 def _runner(preset: str, folder: str, overrides: typing.Sequence[str] = ()) -> SupervisedRunner:

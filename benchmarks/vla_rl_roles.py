@@ -102,7 +102,7 @@ def plan_error(bench: Bench) -> list[dict]:
     return [bench.number(PLAN, largest, "of 1") | shares]
 
 
-def pipeline_ratio(bench: Bench) -> list[dict]:
+def pipeline_ratio(bench: Bench) -> dict:
     """Chunks per second of two environment processes over those of one, which share a simulated
     core, beside a simulated inference that takes as long as the simulation.
 
@@ -111,15 +111,13 @@ def pipeline_ratio(bench: Bench) -> list[dict]:
     """
     rates = {workers: _chunks_per_s(workers) for workers in (1, 2)}
     print({workers: round(rate) for workers, rate in rates.items()}, "chunks/s")
-    return [
-        bench.number(
-            PIPELINE,
-            rates[2] / rates[1],
-            "",
-            peer="one environment process on the same core; simulated, balanced costs",
-            ratio=rates[2] / rates[1],
-        )
-    ]
+    return bench.number(
+        PIPELINE,
+        rates[2] / rates[1],
+        "",
+        peer="one environment process on the same core; simulated, balanced costs",
+        ratio=rates[2] / rates[1],
+    )
 
 
 def _cfg(start: str) -> VLARLRunnerCfg:
