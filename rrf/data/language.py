@@ -87,7 +87,7 @@ class Language:
         begins holds from its first frame on.
         """
         latest: dict[tuple, float] = {}
-        for row in sorted(self.persistent, key=_time):
+        for row in sorted(self.persistent, key=lambda row: row["timestamp"]):
             if _frame(row, fps) <= first:
                 latest[_kind(row)] = row["timestamp"]
         rows = []
@@ -210,10 +210,6 @@ def describe_row(row: Mapping) -> str:
 def _kind(row: Mapping) -> tuple:
     """Rows of one kind supersede each other."""
     return row["style"], row["role"], row["camera"]
-
-
-def _time(row: Mapping) -> float:
-    return row["timestamp"]
 
 
 def _frame(row: Mapping, fps: float) -> float:

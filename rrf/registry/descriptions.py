@@ -55,13 +55,10 @@ def _write(client: "MlflowClient", name: str) -> None:
         text = signed(version_text(version, entries))
         if is_ours(version.description) and version.description != text:
             client.update_model_version(name, version.version, text)
-    text, written = signed(model_text(name, versions, entries)), _model_description(client, name)
+    text = signed(model_text(name, versions, entries))
+    written = client.get_registered_model(name).description or ""
     if is_ours(written) and written != text:
         client.update_registered_model(name, text)
-
-
-def _model_description(client: "MlflowClient", name: str) -> str:
-    return client.get_registered_model(name).description or ""
 
 
 def model_text(name: str, versions: Sequence[Version], entries: Sequence[Entry]) -> str:

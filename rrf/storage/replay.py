@@ -1,11 +1,13 @@
-"""The replay buffer of off-policy algorithms: transitions of N environments in a ring.
+"""The replay buffer of off-policy algorithms: transitions of N environments in a ring. World models
+draw slices of consecutive steps from it, and model-based algorithms keep imagined transitions.
 
 New transitions overwrite the oldest ones. One matrix on the learner's device holds one transition
 per row, so that a batch is a single gather. The observation stored after a step is the one that the
 step really led to, even where a time limit ended the episode. Such a step can therefore be
 bootstrapped; only a termination ends the return.
 
-Legend: N environments, B batch, W width of a row, O observation width, A action width.
+Legend: N environments, B batch or slices, T steps of a slice, M imagined transitions, W width of a
+row, O observation width, A action width.
 """
 
 import dataclasses
@@ -14,6 +16,7 @@ import torch
 
 GIB = 2**30
 _BYTES = 4  # size of a float32
+_MAX_ROUNDS = 200  # of drawing slices
 
 
 @dataclasses.dataclass(frozen=True)
@@ -248,3 +251,72 @@ def check_memory(num_bytes: int, num_transitions: int, limit_gib: float | None) 
         f"({num_bytes / num_transitions:.0f} bytes each), allowed: {limit_gib} GiB; set "
         f"replay_size to at most {fitting:,}, or raise replay_memory_gib"
     )
+
+
+class SliceReplay(Replay):
+    """A `Replay` from which slices of consecutive steps are drawn, each within one episode."""
+
+    def sample_slices(
+        self, length: int, num_slices: int, generator: torch.Generator
+    ) -> Transitions:
+        """Slices [T, B]; only the last step of a slice may end an episode.
+
+        All slices of the replay have the same probability.
+
+        Raises:
+            ValueError: If hardly any of the stored episodes has so many steps.
+        """
+        num_starts = (self.total_steps - self.first_step - length + 1) * self.num_envs
+        slices: list[torch.Tensor] = []
+        missing = num_slices
+        for _ in range(_MAX_ROUNDS if num_starts > 0 else 0):
+            shape = (num_slices + num_slices // 4,)
+            drawn = torch.randint(num_starts, shape, generator=generator, device=self.rows.device)
+            ahead = torch.arange(length, device=drawn.device).unsqueeze(1) * self.num_envs
+            rows = (drawn + self.first_step * self.num_envs + ahead) % self.capacity
+            is_whole = (self.rows[rows[:-1], self.ended_column] < 0.5).all(0)
+            slices.append(rows[:, is_whole][:, :missing])
+            missing -= slices[-1].shape[1]
+            if not missing:
+                return self.gather(torch.cat(slices, 1))
+        raise ValueError(
+            f"of {len(self)} stored transitions hardly any begins {length} steps within one "
+            "episode; lower policy.actor_cfg.planner.horizon, or raise algorithm.warmup_steps"
+        )
+
+
+class ModelReplay(Replay):
+    """A ring of imagined transitions, of which any number is written at a time. Only the
+    `num_newest` ones are drawn."""
+
+    def __init__(self, layout: RowLayout, num_transitions: int, device: torch.device | str = "cpu"):
+        super().__init__(layout, num_transitions, 1, device)
+        self.num_newest = num_transitions
+
+    def __len__(self) -> int:
+        return min(self.total_steps, self.num_newest)
+
+    def extend(self, rows_mw: torch.Tensor) -> None:
+        """Store transitions, at most as many as fit in."""
+        count = len(rows_mw)
+        assert count <= self.capacity, "the capacity follows from the numbers in the config"
+        begin = self.total_steps % self.capacity
+        at_end = min(count, self.capacity - begin)
+        self.rows[begin : begin + at_end] = rows_mw[:at_end]
+        self.rows[: count - at_end] = rows_mw[at_end:]
+        self.total_steps += count
+
+    def sample(self, shape: tuple[int, ...], generator: torch.Generator) -> torch.Tensor:
+        """See `Replay.sample`."""
+        return (self.total_steps - 1 - super().sample(shape, generator)) % self.capacity
+
+    def state(self) -> tuple[dict[str, torch.Tensor], dict]:
+        """See `Replay.state`."""
+        filled = min(self.total_steps, self.capacity)
+        facts = {"total_steps": self.total_steps, "num_newest": self.num_newest}
+        return {"rows": self.rows[:filled]}, facts
+
+    def load_state(self, tensors: dict[str, torch.Tensor], facts: dict) -> None:
+        """See `Replay.load_state`."""
+        self.total_steps, self.num_newest = facts["total_steps"], facts["num_newest"]
+        self.rows[: len(tensors["rows"])] = tensors["rows"].to(self.rows)

@@ -129,7 +129,7 @@ def test_an_evaluation_is_kept_whatever_becomes_of_its_videos(home, rrf, monkeyp
         def film(*_):
             raise error
 
-        monkeypatch.setattr("rrf.evaluation.control.videos.film_episodes", film)
+        monkeypatch.setattr("rrf.evaluation.control.play.film_episodes", film)
 
     fail(PermissionError("no place for kernels"))
     assert "warning: no videos: no place for kernels" in rrf(home / "run", "--out", home / "k/0")

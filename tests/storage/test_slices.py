@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from rrf.storage.replay import RowLayout
-from rrf.storage.slices import SliceReplay
+from rrf.storage.replay import RowLayout, SliceReplay
 
 
 def filled(lengths: list[int], num_steps: int, size: int) -> SliceReplay:

@@ -21,8 +21,7 @@ from rrf.algorithms.model_based.learned_dynamics import LearnedDynamics
 from rrf.algorithms.off_policy.learner import Batch
 from rrf.algorithms.off_policy.sac import SAC
 from rrf.algorithms.optimizer_tensors import beneath
-from rrf.storage.model_replay import ModelReplay
-from rrf.storage.replay import Transitions
+from rrf.storage.replay import ModelReplay, Transitions
 
 
 class MBPO(SAC):

@@ -40,9 +40,8 @@ from rrf.policies.control.mppi import PlanNoise
 from rrf.policies.control.state_network import forget
 from rrf.policies.control.world_model import Critics, WorldModel
 from rrf.precision import autocast, is_bf16
-from rrf.storage.replay import RowLayout, Transitions
+from rrf.storage.replay import RowLayout, SliceReplay, Transitions
 from rrf.storage.rollout import ControlStep
-from rrf.storage.slices import SliceReplay
 
 _MOST_UPDATES = 20  # in one call of `update`
 _ACTOR_EPS = 1e-5  # of Adam

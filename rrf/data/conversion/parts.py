@@ -101,7 +101,7 @@ def remove_others(folder: Path, wanted: set[str]) -> None:
 
 def _arrow_schema(schema: Schema) -> pa.Schema:
     fields = [("instruction", pa.string()), ("source", pa.string())]
-    fields += [(key, pa.large_binary()) for key in _vector_keys(schema)]
+    fields += [(key, pa.large_binary()) for key in (STATE, ACTION, *schema.scalars)]
     for camera in schema.cameras:
         key = f"{IMAGE_PREFIX}{camera}"
         fields += [
@@ -113,10 +113,6 @@ def _arrow_schema(schema: Schema) -> pa.Schema:
     fields += [(f"{MAP_PREFIX}{map_spec.name}", pa.large_binary()) for map_spec in schema.maps]
     fields += [("language", pa.large_string())] * schema.has_language
     return pa.schema(fields)
-
-
-def _vector_keys(schema: Schema) -> list[str]:
-    return [STATE, ACTION, *schema.scalars]
 
 
 def _batch(episode: EncodedEpisode, layout: pa.Schema) -> pa.RecordBatch:

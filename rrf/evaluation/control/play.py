@@ -1,22 +1,31 @@
-"""Show a state-based policy at work: as numbers, as a video, or in MuJoCo's window."""
+"""Show a state-based policy at work: as numbers, as a video, or in MuJoCo's window; and make videos
+of a few evaluated episodes. Their blocks are run and drawn again, which gives bit-identical
+episodes.
+"""
 
 import contextlib
+import io
 import math
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
+import numpy as np
 import torch
+from PIL import Image
 from tensordict import TensorDict
 
 from rrf.config import first_error
 from rrf.envs.configs import ControlEnvCfg
-from rrf.envs.control_env import ControlEnv
-from rrf.envs.rendering.film import record
+from rrf.envs.control_env import ControlEnv, Interface
+from rrf.envs.rendering.film import EpisodeFilm, record
+from rrf.envs.rendering.video import caption
 from rrf.envs.rendering.viewer import PassiveViewer, require_display
 from rrf.envs.wrappers.wrapper import ControlEnvWrapper
 from rrf.evaluation.candidate import Candidate
+from rrf.evaluation.control.evaluate import place_of, run_block
+from rrf.evaluation.reports.videos import save_videos
+from rrf.evaluation.results import EpisodeResult
 from rrf.policies.control.actor_critic import ControlPolicy
 from rrf.runners.checkpoints.checkpoint import CONFIG
 from rrf.runners.checkpoints.control import load_control_policy
@@ -24,6 +33,8 @@ from rrf.runners.control.episode_statistics import EpisodeStatistics
 
 _SECONDS = 20.0
 _MAX_FILMED, _MAX_FPS = 9, 25
+_IMAGE_SIZE = (180, 240)  # of evaluated episodes: height, width
+_JPEG_QUALITY = 92
 
 
 def play(
@@ -65,7 +76,7 @@ def play(
     num_steps = steps or max(1, round((seconds or _SECONDS) / interface.step_dt))
     with _environment(_environment_cfg(candidate), 1 if viewer else num_envs, seed) as bare:
         _require_same_shapes(bare.interface, interface, candidate.label)
-        env: Any = WatchedEnv(bare)
+        env: typing.Any = WatchedEnv(bare)
         if video:
             fps = max(1, min(_MAX_FPS, round(1 / interface.step_dt)))
             record(env, policy, num_steps, range(min(num_envs, _MAX_FILMED)), video, fps)
@@ -181,3 +192,85 @@ def _act(env: ControlEnv, policy: ControlPolicy, num_steps: int, window: Window 
             window.show()
             if not window.is_open:
                 return
+
+
+if typing.TYPE_CHECKING:
+    from rrf.evaluation.control.configs import ControlProtocolCfg
+
+
+def film_episodes(
+    policy: ControlPolicy,
+    interface: Interface,
+    protocol: "ControlProtocolCfg",
+    episodes: Sequence[EpisodeResult],
+    folder: str | Path,
+) -> list[dict]:
+    """Write `<folder>/videos/`, an mp4 and a poster per episode.
+
+    Returns:
+        The entries of `Evaluation.videos`, in the order of `episodes`.
+
+    Raises:
+        ValueError: For an environment that cannot be drawn, or an episode that differs from the
+            recorded one because the environment has changed.
+    """
+    places = {place_of(protocol, e.initial_state): e for e in episodes}
+    entries = {}
+    for block in sorted({block for block, _ in places}):
+        rows = {row: episode for (b, row), episode in places.items() if b == block}
+        film = _Film(rows, round(1 / interface.step_dt))
+        try:
+            for episode in run_block(policy, interface, protocol, block, film.observe):
+                _check_as_recorded(episode, rows.values())
+        finally:
+            film.close()
+        for row, episode in rows.items():  # one at a time: a minute of frames takes much memory
+            (entry,) = save_videos(folder, [episode], [film.frames(row)], film.fps)
+            entries[episode.initial_state] = entry
+    return [entries[episode.initial_state] for episode in episodes]
+
+
+class _Film:
+    """Frames of some environments, kept as JPEG until `frames` decodes them."""
+
+    def __init__(self, rows: dict[int, EpisodeResult], steps_per_s: int):
+        self._rows, self._drawer = rows, None
+        self._every = -(-steps_per_s // _MAX_FPS)
+        self.fps = max(1, round(steps_per_s / self._every))
+        self._pictures: dict[int, list[bytes]] = {row: [] for row in rows}
+
+    def observe(self, env: ControlEnv, step: int) -> None:
+        """Draw the running episodes if a frame is due at this step."""
+        running = [row for row, episode in self._rows.items() if step < episode.steps]
+        if step % self._every or not running:
+            return
+        if self._drawer is None:
+            self._drawer = EpisodeFilm(env, list(self._rows), _IMAGE_SIZE)
+        (images,) = self._drawer.images(running).values()
+        for row, image in zip(running, images, strict=True):
+            text = f"{self._rows[row].task}  {step * env.interface.step_dt:.1f} s"
+            self._pictures[row].append(_compressed(caption(image, text)))
+
+    def frames(self, row: int) -> np.ndarray:
+        """uint8 [T, H, W, 3]."""
+        return np.stack([np.asarray(Image.open(io.BytesIO(p))) for p in self._pictures[row]])
+
+    def close(self) -> None:
+        if self._drawer is not None:
+            self._drawer.close()
+
+
+def _compressed(image: np.ndarray) -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(image).save(file, "JPEG", quality=_JPEG_QUALITY)
+    return file.getvalue()
+
+
+def _check_as_recorded(episode: EpisodeResult, recorded: Iterable[EpisodeResult]) -> None:
+    for other in recorded:
+        if other.initial_state == episode.initial_state and other != episode:
+            raise ValueError(
+                f"{episode.task}, episode {episode.index}, differs from the recorded one: now "
+                f"{episode.steps} steps and return {episode.episode_return}, before {other.steps} "
+                f"and {other.episode_return}"
+            )

@@ -54,7 +54,7 @@ class ControlProtocol(Protocol[ControlProtocolCfg]):
         resources: Resources,
     ) -> list[dict]:
         """Films any episodes, by running them again; see `Protocol.film`."""
-        from rrf.evaluation.control.videos import film_episodes
+        from rrf.evaluation.control.play import film_episodes
         from rrf.evaluation.reports.videos import choose_for_video
         from rrf.runners.checkpoints.control import load_control_policy
 

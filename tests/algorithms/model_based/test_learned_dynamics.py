@@ -12,8 +12,7 @@ from rrf.algorithms.model_based.mbpo import branch_length
 from rrf.envs.control_env import Interface
 from rrf.envs.failure import NotFiniteError
 from rrf.envs.gymnasium.configs import GymnasiumEnvCfg
-from rrf.storage.model_replay import ModelReplay
-from rrf.storage.replay import RowLayout, Transitions
+from rrf.storage.replay import ModelReplay, RowLayout, Transitions
 from tests.algorithms.model_based.toy import MODEL
 
 

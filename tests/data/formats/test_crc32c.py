@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from rrf.data.formats.crc32c import crc32c, masked_crc32c
+from rrf.data.formats.tfrecord import crc32c, masked_crc32c
 from tests.data.fixtures_rlds import crc32c_byte_by_byte
 
 
