@@ -15,14 +15,6 @@ STATISTICS = {"mean_std": ("mean", "std"), "min_max": ("min", "max"), "quantile"
 """Mode -> the two statistics that it uses."""
 
 
-class Transform(typing.Protocol):
-    """A map of arrays and its inverse."""
-
-    def apply(self, x: np.ndarray) -> np.ndarray: ...
-
-    def invert(self, y: np.ndarray) -> np.ndarray: ...
-
-
 @dataclasses.dataclass(frozen=True)
 class Affine:
     """y = (x - offset) / scale per dimension of the last axis, in float32."""
