@@ -26,15 +26,15 @@ def server() -> Iterator[str]:
         pytest.skip("PostgreSQL is not installed (Debian: apt install postgresql)")
     pytest.importorskip("psycopg2", reason="psycopg2 is not installed")
     # PostgreSQL does not run as root, and pytest's own folders are closed to other users.
-    as_user = ["runuser", "-u", "postgres", "--"] if os.geteuid() == 0 else []
+    user = "postgres" if os.geteuid() == 0 else None
     with tempfile.TemporaryDirectory(prefix="rrf-postgres-") as folder:
-        if as_user:
-            shutil.chown(folder, "postgres")
+        if user:
+            shutil.chown(folder, user)
         data = Path(folder) / "data"
-        _run(*as_user, initdb, "-D", data, "-U", "rrf", "-A", "trust")
+        _run(user, initdb, "-D", data, "-U", "rrf", "-A", "trust")
         port = ports.free()
         options = f"-p {port} -c listen_addresses=127.0.0.1 -c fsync=off -k {folder}"
-        control = [*as_user, Path(initdb).parent / "pg_ctl", "-D", data, "-w"]
+        control = [user, Path(initdb).parent / "pg_ctl", "-D", data, "-w"]
         _run(*control, "-l", f"{folder}/log", "-o", options, "start")
         try:
             yield f"postgresql://rrf@127.0.0.1:{port}/postgres"
@@ -42,9 +42,17 @@ def server() -> Iterator[str]:
             _run(*control, "-m", "immediate", "stop")
 
 
-def _run(*command) -> None:
+def _run(user: str | None, *command) -> None:
     # Without a file for the output, the server would inherit our pipe and keep it open.
     with tempfile.TemporaryFile() as output:
-        done = subprocess.run(command, stdout=output, stderr=subprocess.STDOUT, cwd="/")
+        done = subprocess.run(
+            command,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            cwd="/",
+            user=user,
+            group=user,
+            extra_groups=[] if user else None,
+        )
         output.seek(0)
         assert done.returncode == 0, output.read().decode()

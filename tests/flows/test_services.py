@@ -125,7 +125,7 @@ def test_a_child_is_told_to_end_after_its_parent_and_killed_if_it_does_not(home)
 
 def test_a_service_can_be_interrupted_if_a_background_script_started_it(home):
     """Such a script and its children ignore SIGINT, by which Prefect's worker stops itself."""
-    program = "import os, signal; os.kill(os.getpid(), signal.SIGINT); print('deaf')"
+    program = "import os, signal; os.kill(os.getpid(), signal.SIGINT); print('de' + 'af')"
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         services.launch(Service("worker", "worker", (sys.executable, "-c", program)), {})
