@@ -25,5 +25,5 @@ def __getattr__(name: str) -> typing.Any:
     if name not in _FRONT:
         raise AttributeError(f"rrf has no '{name}'; it has: {', '.join(_FRONT)}")
     module, _, attribute = _FRONT[name].partition(":")
-    found = importlib.import_module(module)
-    return getattr(found, attribute) if attribute else found
+    loaded = importlib.import_module(module)
+    return getattr(loaded, attribute) if attribute else loaded

@@ -3,8 +3,8 @@
 import sys
 
 if sys.version_info < (3, 12):  # noqa: UP036 (a checkout runs with any; older ones cannot read rrf)
-    found = ".".join(map(str, sys.version_info[:2]))
-    sys.stderr.write(f"error: rrf needs Python 3.12 or newer, but {sys.executable} is {found}\n")
+    version = ".".join(map(str, sys.version_info[:2]))
+    sys.stderr.write(f"error: rrf needs Python 3.12 or newer, but {sys.executable} is {version}\n")
     raise SystemExit(2)
 
 from rrf import ctrl_c

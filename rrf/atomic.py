@@ -284,10 +284,10 @@ def _file_names(root: Path) -> list[str]:
     return sorted(p.relative_to(root).as_posix() for p in paths)
 
 
-def _exchange(one: Path, other: Path) -> bool:
+def _exchange(first: Path, other: Path) -> bool:
     """Swap two directories in one step; False if the system or the file system cannot do that."""
     renameat2 = getattr(ctypes.CDLL(None), "renameat2", None)
-    names = os.fsencode(one.absolute()), os.fsencode(other.absolute())
+    names = os.fsencode(first.absolute()), os.fsencode(other.absolute())
     return renameat2 is not None and renameat2(0, names[0], 0, names[1], _RENAME_EXCHANGE) == 0
 
 

@@ -17,8 +17,8 @@ def source_digest() -> str:
     """
     root = Path(__file__).parent
     paths = [p.relative_to(root) for kind in ("*.py", "*.c") for p in root.rglob(kind)]
-    own = [path for path in paths if path.parts[0] != workspace.SHIPPED]
-    return atomic.digest_of({path.as_posix(): atomic.sha256(root / path) for path in own})
+    of_code = [path for path in paths if path.parts[0] != workspace.SHIPPED]
+    return atomic.digest_of({path.as_posix(): atomic.sha256(root / path) for path in of_code})
 
 
 def simulator_versions() -> dict[str, str]:
@@ -35,13 +35,13 @@ def surroundings() -> dict[str, str]:
 
 
 def _versions(names: Iterable[str]) -> dict[str, str]:
-    found = {}
+    versions = {}
     for name in names:
         try:
-            found[name] = importlib.metadata.version(name)
+            versions[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             continue
-    return found
+    return versions
 
 
 def _processor() -> str:

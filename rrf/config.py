@@ -261,13 +261,13 @@ def locate_function(path: str, known: Collection[str], what: str) -> Callable:
             f"module that you named; if it is a function of your own, add --import {module}"
         )
     try:
-        found = locate(path)
+        target = locate(path)
     except (ImportError, AttributeError, ValueError) as error:
         raise ValueError(f"{what} is '{path}', which cannot be found: {error}") from error
-    home = str(getattr(found, "__module__", ""))
-    if not callable(found) or home.partition(".")[0] != module.partition(".")[0]:
+    home = str(getattr(target, "__module__", ""))
+    if not callable(target) or home.partition(".")[0] != module.partition(".")[0]:
         raise ValueError(f"{what} is '{path}', which is not a function that is defined there")
-    return found
+    return target
 
 
 def first_error(error: Exception) -> str:
@@ -328,13 +328,13 @@ def _is_class_variable(cls, name: str) -> bool:
 
 def _defaults(cls) -> dict:
     """The fields of a config class that have defaults, as plain data."""
-    found = {}
+    defaults = {}
     for field in dataclasses.fields(cls):
         if field.default_factory is not dataclasses.MISSING:
-            found[field.name] = _dump(field.default_factory())
+            defaults[field.name] = _dump(field.default_factory())
         elif field.default is not dataclasses.MISSING:
-            found[field.name] = _dump(field.default)
-    return found
+            defaults[field.name] = _dump(field.default)
+    return defaults
 
 
 def _inherited_fields(cls) -> dict[str, typing.Any]:

@@ -32,10 +32,12 @@ class Lookup:
             raise ValueError(f"no {self.kind} '{name}'{did_you_mean(name, self._targets)}")
         return locate(self._targets[name])
 
-    def name_of(self, found: type) -> str:
+    def name_of(self, object_type: type) -> str:
         """The name that stands for a class, or its own if none does."""
-        target = f"{found.__module__}:{found.__qualname__}"
-        return next((name for name in self if self._targets[name] == target), found.__qualname__)
+        target = f"{object_type.__module__}:{object_type.__qualname__}"
+        return next(
+            (name for name in self if self._targets[name] == target), object_type.__qualname__
+        )
 
     def __contains__(self, name: str) -> bool:
         return name in self._targets

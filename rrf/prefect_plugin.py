@@ -63,7 +63,7 @@ def _share_connected() -> None:
         reached.set()
     for client in (PrefectHttpxAsyncClient, PrefectHttpxSyncClient):
         client._has_connected = property(  # type: ignore[assignment]
-            lambda _: reached.is_set(), lambda _, now: reached.set() if now else None
+            lambda _: reached.is_set(), lambda _, is_up: reached.set() if is_up else None
         )
 
 
@@ -95,13 +95,15 @@ async def _read_bare(client, name: str):
     from prefect.client.schemas.filters import DeploymentFilter, DeploymentFilterName
 
     by_name = DeploymentFilter(name=DeploymentFilterName(any_=[name]))
-    found = await client.read_deployments(deployment_filter=by_name)
-    if len(found) == 1:
-        return found[0]
-    if found:
-        full = [f"{(await client.read_flow(one.flow_id)).name}/{one.name}" for one in found]
-        _fail(f"{len(found)} deployments are named '{name}'; choose one: {', '.join(sorted(full))}")
-    known = ", ".join(sorted(one.name for one in await client.read_deployments())) or "none"
+    matches = await client.read_deployments(deployment_filter=by_name)
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        full = [f"{(await client.read_flow(each.flow_id)).name}/{each.name}" for each in matches]
+        _fail(
+            f"{len(matches)} deployments are named '{name}'; choose one: {', '.join(sorted(full))}"
+        )
+    known = ", ".join(sorted(each.name for each in await client.read_deployments())) or "none"
     return _fail(
         f"no deployment '{name}' at {client.api_url} (known: {known}); run `rrf services up`"
     )

@@ -47,12 +47,12 @@ class Record:
 
         A child gets its SIGTERM when its parent has gone, so that a parent can end it first.
         """
-        told: set[int] = set()
+        signalled: set[int] = set()
         deadline = time.monotonic() + timeout_s
         while (left := self.processes()) and time.monotonic() < deadline:
             for pid in left:
-                if pid not in told and _parent(pid) not in left:
-                    told.add(pid)
+                if pid not in signalled and _parent(pid) not in left:
+                    signalled.add(pid)
                     self._send(pid, signal.SIGTERM)
             time.sleep(_POLL_S)
             if self.pid:
@@ -144,12 +144,12 @@ def _own_pids() -> list[int]:
     """The processes of this user."""
     with os.scandir("/proc") as entries:
         names = [entry.name for entry in entries if entry.name.isdigit()]
-    found = []
+    pids = []
     for name in names:
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
             if Path(f"/proc/{name}").stat().st_uid == os.getuid() and _stat(int(name)):
-                found.append(int(name))
-    return found
+                pids.append(int(name))
+    return pids
 
 
 def _mark(pid: int) -> str:

@@ -112,10 +112,10 @@ def configs(kind: str, suffix: str = ".yaml") -> dict[str, Path]:
     """Name -> file of the configs of a kind, e.g. gates. One of the workspace hides the one that
     rrf ships under the same name.
     """
-    found: dict[str, Path] = {}
+    files: dict[str, Path] = {}
     for place in (shipped(), home()):
-        found |= {file.stem: file for file in (place / CONFIGS / kind).glob(f"*{suffix}")}
-    return dict(sorted(found.items()))
+        files |= {file.stem: file for file in (place / CONFIGS / kind).glob(f"*{suffix}")}
+    return dict(sorted(files.items()))
 
 
 def relative(path: str | Path) -> str:

@@ -102,7 +102,7 @@ def differences(
 
     Args:
         expected: Name -> shape of what should be there.
-        found: Name -> shape of what is there.
+        present: Name -> shape of what is there.
         missing: What to say of a name that is not found.
         unexpected: What to say of a name that is not expected.
     """
