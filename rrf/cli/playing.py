@@ -7,7 +7,7 @@ import typer
 
 from rrf.cli.options import Imports, PolicyArgument, flags
 
-_NOT_OF_A_KIND = ("checkpoint", "video", "seed", "imports")
+_NOT_OF_A_KIND = ("checkpoint", "video", "seed", "imports", "result_file")
 
 
 def play(

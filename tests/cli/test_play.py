@@ -37,6 +37,12 @@ def test_playing_tells_episodes_returns_and_lengths(rrf):
     assert "4 environments, 5 steps (0.2 s), no episode ended, reward per step -" in short.out
 
 
+def test_a_program_may_ask_for_the_outcome(rrf, home):
+    checkpoint = rrf("train", *TINY_PPO).checkpoint
+    assert rrf("play", checkpoint, "--steps", "5", "--result-file", "outcome.json").code == 0
+    assert json.loads((home / "outcome.json").read_text())["exit_code"] == 0
+
+
 def test_a_video_shows_the_environments_side_by_side(rrf, home):
     checkpoint = rrf("train", *TINY_PPO).checkpoint
     said = rrf("play", checkpoint, "--num-envs", "2", "--steps", "20", "--video", "out.mp4")
