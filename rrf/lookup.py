@@ -65,10 +65,16 @@ def lazy_attributes(
 
 
 def require(package: str, extra: str) -> types.ModuleType:
-    """Import an optional package. Raises ImportError with the command that installs it."""
+    """Import an optional package.
+
+    Raises:
+        ImportError: With the command that installs it, or with what it lacks on this system.
+    """
     try:
         return importlib.import_module(package)
     except ImportError as error:
+        if not isinstance(error, ModuleNotFoundError):  # e.g. a library of the system
+            raise ImportError(f"'{package}' is installed, but cannot be used: {error}") from error
         raise ImportError(
             f"'{package}' is not installed; it comes with: {install_command(extra)}"
         ) from error

@@ -10,6 +10,17 @@ import pytest
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+_GL = os.environ.get("MUJOCO_GL")
+
+
+@pytest.fixture(autouse=True)
+def _chosen_renderer():
+    """Put back what mjlab chooses when a test module imports it: processes that tests start would
+    not import MuJoCo where there is no EGL.
+    """
+    if _GL is None:
+        os.environ.pop("MUJOCO_GL", None)
+
 
 @pytest.fixture(autouse=True)
 def _no_real_time_priority():

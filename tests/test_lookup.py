@@ -26,3 +26,12 @@ def test_a_name_cannot_be_taken_twice_by_different_targets():
 def test_a_missing_optional_package_names_the_command_that_installs_it():
     with pytest.raises(ImportError, match=r"uv pip install -e '\.\[s3\]'"):
         require("a_package_nobody_has", extra="s3")
+
+
+def test_a_package_that_lacks_a_library_of_the_system_says_so(tmp_path, monkeypatch):
+    (tmp_path / "half_a_package.py").write_text("raise ImportError('libEGL.so.1: cannot open')")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(
+        ImportError, match=r"is installed, but cannot be used: libEGL\.so\.1: cannot"
+    ):
+        require("half_a_package", extra="s3")

@@ -8,7 +8,7 @@ import torch
 from torch.nn import functional
 
 from rrf.algorithms.planning.configs import discount_for
-from rrf.compiled.mish import Mish
+from rrf.compiled.mish import Mish, normed_mish
 from rrf.envs.control_env import Interface
 from rrf.networks.batched_mlp import BatchedMLP
 from rrf.networks.configs import MLPCfg
@@ -99,6 +99,8 @@ def test_one_pass_in_bfloat16_rounds_once_and_keeps_the_type():
     torch.testing.assert_close(half(x.bfloat16()).float(), network(x), atol=0.02, rtol=0.02)
     hidden = half.layers[0](x.bfloat16())
     assert half.layers[1](hidden).dtype == torch.bfloat16
+    if normed_mish(hidden, half.layers[1].weight, half.layers[1].bias, 1e-5) is None:
+        pytest.skip("this machine has no C compiler")
     with torch.autocast("cpu", torch.bfloat16):
         assert half.layers[1](hidden).dtype == torch.float32
 

@@ -8,7 +8,7 @@ from rrf.envs.control_env import EnvState
 from rrf.envs.gymnasium.configs import EnvPoolEnvCfg, GymnasiumEnvCfg
 from tests.envs.contract import check_contract, random_actions
 
-pytest.importorskip("envpool")
+pytest.importorskip("envpool", exc_type=ImportError)
 
 
 def build(task, num_envs=4, seed=0, **fields):

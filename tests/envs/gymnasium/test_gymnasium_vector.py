@@ -29,6 +29,8 @@ ENVS = {
 @pytest.fixture(params=list(ENVS), scope="module")
 def env(request):
     cfg, options = ENVS[request.param]
+    if request.param == "envpool":
+        pytest.importorskip("envpool", exc_type=ImportError)
     made = rrf.envs.as_gymnasium(cfg, seed=5, **options)
     yield made
     made.close()

@@ -235,7 +235,7 @@ def test_what_cannot_be_drawn_is_refused_with_the_reason(kwargs, message):
 
 
 def test_envpools_tasks_cannot_be_drawn():
-    pytest.importorskip("envpool")
+    pytest.importorskip("envpool", exc_type=ImportError)
     env = EnvPoolEnvCfg(task="Hopper-v5", num_envs=2).build()
     with pytest.raises(ValueError, match="Hopper-v5 of EnvPoolEnv cannot be drawn"):
         EpisodeFilm(env, [0])

@@ -27,7 +27,7 @@ PACKAGES = {"envpool": "envpool", "mjlab": "mjlab"}
 
 def build(kind, seed=0):
     if kind in PACKAGES:
-        pytest.importorskip(PACKAGES[kind])
+        pytest.importorskip(PACKAGES[kind], exc_type=ImportError)
     return KINDS[kind].build(seed=seed)
 
 
