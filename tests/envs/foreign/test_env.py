@@ -2,7 +2,7 @@
 
 import os
 import signal
-import subprocess
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -153,10 +153,8 @@ def groups():
 
 def foreign_pids(parents):
     """The processes of the simulator that these processes have started."""
-    found = subprocess.run(
-        ["ps", "-o", "pid=", "--ppid", ",".join(map(str, parents))], capture_output=True, text=True
-    )
-    return [int(pid) for pid in found.stdout.split()]
+    files = (file for pid in parents for file in Path(f"/proc/{pid}/task").glob("*/children"))
+    return [int(child) for file in files for child in file.read_text().split()]
 
 
 def test_a_killed_simulator_is_a_replaced_worker_and_its_episodes_are_played_again(home):
