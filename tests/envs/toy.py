@@ -20,7 +20,31 @@ class CorridorCfg(ControlEnvCfg):
     """The policy sees where it started and no more: it must remember its steps."""
 
 
-class Corridor:
+class OnALine:
+    """The state of a toy whose environments are points on a line."""
+
+    position: torch.Tensor
+    episode_length_buf: torch.Tensor
+    generator: torch.Generator
+
+    def state(self):
+        tensors = {
+            "position": self.position,
+            "length": self.episode_length_buf,
+            "generator": self.generator.get_state(),
+        }
+        return EnvState(tensors, {})
+
+    def load_state(self, state):
+        self.position = state.tensors["position"].clone()
+        self.episode_length_buf = state.tensors["length"].clone()
+        self.generator.set_state(state.tensors["generator"])
+
+    def close(self):
+        pass
+
+
+class Corridor(OnALine):
     """Observation: position (group "policy"), and for the critic the time left as well."""
 
     def __init__(self, cfg: CorridorCfg, seed: int = 0, device: str = "cpu"):
@@ -62,22 +86,6 @@ class Corridor:
         self.episode_length_buf[dones] = 0
         extras = {"time_outs": time_outs, "final_obs": final, "log": {"distance": -rewards.mean()}}
         return self.get_observations(), rewards, dones, extras
-
-    def state(self):
-        tensors = {
-            "position": self.position,
-            "length": self.episode_length_buf,
-            "generator": self.generator.get_state(),
-        }
-        return EnvState(tensors, {})
-
-    def load_state(self, state):
-        self.position = state.tensors["position"].clone()
-        self.episode_length_buf = state.tensors["length"].clone()
-        self.generator.set_state(state.tensors["generator"])
-
-    def close(self):
-        pass
 
 
 class Poisoned(Corridor):

@@ -6,7 +6,7 @@ from tensordict import TensorDict
 from rrf.algorithms import DAggerCfg, DistillationCfg
 from rrf.config import configclass
 from rrf.envs.configs import ControlEnvCfg
-from rrf.envs.control_env import EnvState, Interface
+from rrf.envs.control_env import Interface
 from rrf.networks import plain_mlp
 from rrf.policies import (
     ActorCriticPackCfg,
@@ -17,7 +17,7 @@ from rrf.policies import (
     VNetworkCfg,
 )
 from rrf.runners import DistillationRunnerCfg, OnPolicyRunnerCfg
-from tests.envs.toy import CorridorCfg
+from tests.envs.toy import CorridorCfg, OnALine
 
 LINEAR = plain_mlp([], "ELU")
 NUM_BINS = 21  # each 0.1 wide; the middle one is -0.05 to 0.05
@@ -33,7 +33,7 @@ class RidgeCfg(ControlEnvCfg):
     """Steps until the time limit."""
 
 
-class Ridge:
+class Ridge(OnALine):
     """Group "policy" tells the bin of the position, group "critic" the position itself.
 
     The action -2.4 x brings the position back to the middle bin in one step, so whoever acts
@@ -75,22 +75,6 @@ class Ridge:
         rewards = torch.ones(self.num_envs)
         extras = {"time_outs": time_outs, "final_obs": final, "log": {}}
         return self.get_observations(), rewards, dones, extras
-
-    def state(self):
-        tensors = {
-            "position": self.position,
-            "length": self.episode_length_buf,
-            "generator": self.generator.get_state(),
-        }
-        return EnvState(tensors, {})
-
-    def load_state(self, state):
-        self.position = state.tensors["position"].clone()
-        self.episode_length_buf = state.tensors["length"].clone()
-        self.generator.set_state(state.tensors["generator"])
-
-    def close(self):
-        pass
 
 
 def linear_teacher(path, env: ControlEnvCfg, weights: list[float], bias: float, **actor) -> str:
