@@ -1,5 +1,6 @@
 """The digest of the code, and the packages and the processor that a result depends on."""
 
+import functools
 import importlib.metadata
 import platform
 from collections.abc import Iterable
@@ -11,9 +12,11 @@ SIMULATORS = ("envpool", "gymnasium", "mjlab", "mujoco", "mujoco-warp")
 _NUMERICS = ("metaworld", "numpy", "torch", "warp-lang")
 
 
+@functools.cache
 def source_digest() -> str:
     """One digest over all Python and C files of this package as they are on disk, committed or
-    not. It is the same in a checkout and where its wheel is installed.
+    not, when this process first asks: what it runs was loaded by then, whatever an editor writes
+    later. It is the same in a checkout and where its wheel is installed.
     """
     root = Path(__file__).parent
     paths = [p.relative_to(root) for kind in ("*.py", "*.c") for p in root.rglob(kind)]

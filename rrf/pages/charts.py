@@ -84,13 +84,14 @@ def curves_chart(curves: Mapping[str, Curve], title: str) -> Markup:
 
 def histogram(values: np.ndarray, color: str = COLORS[4]) -> Markup:
     """A small histogram of finite values, with the ends of its axis written below."""
-    counts, edges = np.histogram(values[np.isfinite(values)], _NUM_BINS)
-    if not counts.any():
+    values = values[np.isfinite(values)]
+    if not len(values):
         return Markup("<p class='soft'>no values</p>")
+    counts, edges = np.histogram(values, _NUM_BINS)
     drawing = Drawing(_SMALL, _PLACE)
     drawing.axes.stairs(counts, edges, fill=True, color=color)
     drawing.axes.set_xlim(edges[0], edges[-1])
-    return _with_ends(drawing, edges[0], edges[-1], "histogram")
+    return _with_ends(drawing, values.min(), values.max(), "histogram")
 
 
 def lines(curves: Sequence[np.ndarray]) -> Markup:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rrf import cli, code_digest
+from rrf import cli
 from tests.runners.conftest import _one_thread  # noqa: F401
 from tests.runners.supervised.conftest import dataset  # noqa: F401
 
@@ -52,8 +52,6 @@ def home(tmp_path, monkeypatch) -> Path:
     monkeypatch.setenv("RRF_HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
-    digest = code_digest.source_digest()  # someone may be editing the package meanwhile
-    monkeypatch.setattr(code_digest, "source_digest", lambda: digest)
     return tmp_path
 
 

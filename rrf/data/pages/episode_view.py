@@ -66,7 +66,7 @@ def view_dataset(root: Path, title: str, episodes: Episodes, out: Path) -> None:
     keys = list(types)
     facts = _KeyFacts(
         types,
-        {key: dimension_names(features[key]) for key in keys},
+        {key: dimension_names(features[key]) for key in keys if len(features[key]["shape"]) < 2},
         {key: _unit(key, features[key]) for key in keys},
     )
     shown = ((number, source.episode(number, keys)) for number in _checked(episodes))

@@ -180,6 +180,7 @@ def test_bars_of_a_histogram_are_as_high_as_their_counts():
     assert ">0</text>" in svg
     assert ">12</text>" in svg
     assert histogram(np.array([1.0, 2.0])) == histogram(np.array([1.0, 2.0]))
+    assert histogram(np.array([3.0, 3.0])).count(">3</text>") == 2
     assert "no values" in histogram(np.array([np.nan]))
 
 

@@ -63,6 +63,7 @@ def test_a_converted_dataset_is_shown_by_name(home, monkeypatch):
     assert "episode 2" in page
     assert "do the pull" in page
     assert "m, m, m, fraction" in page
+    assert "10, 11, 12" not in page  # dimensions of an image have no names
 
 
 def test_raw_recordings_are_shown_in_their_own_terms(home, monkeypatch):
