@@ -196,10 +196,12 @@ def run_suite(
         ),
     )
     # by row number and only the first ones: naming the rows takes a minute per million bad values
-    outcome = context.validation_definitions.add(definition).run(
-        batch_parameters={"dataframe": table},
-        result_format={"result_format": "SUMMARY", "partial_unexpected_count": MAX_FINDINGS},
-    )
+    # copy on write, which is pandas 3's only way: else every range check copies the whole table
+    with pd.option_context("mode.copy_on_write", True):
+        outcome = context.validation_definitions.add(definition).run(
+            batch_parameters={"dataframe": table},
+            result_format={"result_format": "SUMMARY", "partial_unexpected_count": MAX_FINDINGS},
+        )
     by_position = {_position(r): r for r in outcome.results}
     return [
         _outcome(e, by_position[i], table, index_columns, severities) for i, e in enumerate(suite)

@@ -21,6 +21,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rrf.data.dataset import layout, parquet
@@ -97,6 +98,8 @@ def read_tables(root: str | Path, sample_rows: Sequence[int] = ()) -> Tables:
         for camera in schema.cameras
     }
     frames = _frame_table(schema, columns, vectors, scans)
+    del columns  # copied into `frames`
+    pa.default_memory_pool().release_unused()  # else Arrow may keep 100 MB per million rows
     episodes = _episode_table(schema, frames, meta, tasks)
     places = np.repeat(*_file_sizes(root), axis=0)
     return Tables(info, schema, tasks, meta, frames, episodes, vectors, places, scans)

@@ -6,6 +6,7 @@ One long file, because importing Great Expectations takes ten seconds in every p
 import itertools
 import json
 import shutil
+import tracemalloc
 
 import numpy as np
 import pandas as pd
@@ -520,6 +521,22 @@ def test_an_expectation_that_crashes_is_not_mistaken_for_bad_data():
     assert (crashed.status, crashed.num_bad) == ("crashed", 1)
     assert "absent" in crashed.findings[0].value
     assert passed.status == "pass"
+
+
+def test_a_range_check_does_not_copy_the_columns_beside_it():
+    table = pd.DataFrame(np.ones((100_000, 80)), columns=[f"c{i}" for i in range(80)])  # 64 MB
+    suite = [
+        Expectation("limits", "c0 is small", "ExpectColumnValuesToBeBetween", kwargs)
+        for kwargs in [{"column": "c0", "max_value": limit} for limit in (0, 1)]
+    ]
+    with open_context() as context:
+        run_suite(context, "imports", suite, table[:1], (), SEVERITIES)
+        tracemalloc.start()
+        too_large, passed = run_suite(context, "frames", suite, table, (), SEVERITIES)
+        _, peak_bytes = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    assert (too_large.num_bad, passed.num_bad) == (100_000, 0)
+    assert peak_bytes < 32e6
 
 
 def test_a_missing_dataset_names_the_commands_that_bring_it(tmp_path):
