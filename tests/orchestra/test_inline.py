@@ -23,6 +23,7 @@ from tests.orchestra.conftest import (
 )
 
 
+@pytest.mark.slow  # the next test has it too, before it kills them
 def test_two_workers_play_what_one_plays(one_worker_round):
     episodes, _ = play(2)
     assert_same(episodes, one_worker_round)
