@@ -1,10 +1,12 @@
-"""Heads of the smallest size that shows something, and what tests do with them."""
+"""Heads and policies of the smallest size that shows something, and what tests do with them."""
 
 import numpy as np
+import pytest
 import torch
 
 from rrf.policies import FlowMatchingHeadCfg, GaussianHeadCfg
 from rrf.policies.vla.action_heads import HeadSample
+from tests.runners.conftest import _one_thread  # noqa: F401
 
 FEATURES, CHUNK, ACTION = 6, 2, 3
 GAUSSIAN = GaussianHeadCfg(temperature=1.7)
@@ -21,6 +23,14 @@ FLOWS = [
     for convention in ("openpi", "gr00t")
 ]
 HEADS = [GAUSSIAN, *FLOWS]
+
+
+@pytest.fixture(scope="module")
+def zoo(tmp_path_factory):
+    """lerobot's policies, for the tests of a module; imported only by those that ask for them."""
+    from tests.policies.vla.lerobot.lerobot_cases import Zoo
+
+    return Zoo(tmp_path_factory.mktemp("zoo"))
 
 
 def name(cfg) -> str:
@@ -61,3 +71,24 @@ def train(head, inputs, target, num_steps: int, lr: float) -> tuple[float, float
         optimizer.step()
         losses.append(loss.item())
     return float(np.mean(losses[:20])), float(np.mean(losses[-20:]))
+
+
+def train_policy(
+    policy, batch, num_steps: int, lr: float, noise_seed: int | None = 1
+) -> tuple[list[float], dict[str, float]]:
+    """Fit a policy to one batch. With a seed, the noise is the same in every step.
+
+    Returns:
+        The loss before each step, and the metrics before the last one.
+    """
+    optimizer = torch.optim.Adam(policy.parameters(), lr=lr)
+    losses, metrics = [], {}
+    for _ in range(num_steps):
+        if noise_seed is not None:
+            torch.manual_seed(noise_seed)
+        loss, metrics = policy.loss(batch)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses, metrics

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from rrf.data.schema import Batch
+from tests.policies.vla.conftest import train_policy
 from tests.policies.vla.test_vlm import NORM_STATS, observation, policy_cfg
 from tests.policies.vla.tiny_models import BACKBONES, heads, write_fast
 
@@ -35,15 +36,7 @@ def test_the_loss_falls_in_three_steps(backbone, head, files):
     policy = pair(backbone, head, files).build(NORM_STATS)
     action = np.random.default_rng(0).uniform(-1, 1, (4, 5, 3)).astype(np.float32)
     batch = Batch(observation(4), action, np.zeros((4, 5), bool))
-    optimizer = torch.optim.Adam(policy.parameters(), 2e-3)
-    losses = []
-    for _ in range(LEARNING_STEPS + 1):
-        torch.manual_seed(1)  # the same noise in every step
-        loss, _ = policy.loss(batch)
-        losses.append(loss.item())
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+    losses, _ = train_policy(policy, batch, LEARNING_STEPS + 1, lr=2e-3)
     assert losses[-1] < losses[0], losses
     policy.eval()
     sample = policy.sample(observation(), torch.Generator().manual_seed(0))

@@ -19,6 +19,7 @@ from rrf.policies.vla.configs import (
 )
 from rrf.policies.vla.vlm import prompt_of
 from rrf.policies.vla.vlm_configs import VLMPolicyCfg
+from tests.policies.vla.conftest import train_policy
 
 HEADS = [RegressionHeadCfg(), GaussianHeadCfg(), DiscreteTokenHeadCfg(), FlowMatchingHeadCfg()]
 
@@ -53,15 +54,7 @@ def test_the_loss_falls_and_probabilities_agree(head):
     rng = np.random.default_rng(0)
     action = rng.uniform(-1, 1, (8, 5, 3)).astype(np.float32)
     batch = Batch(observation(8), action, np.zeros((8, 5), bool))
-    optimizer = torch.optim.Adam(policy.parameters(), 3e-3)
-    losses = []
-    for _ in range(30):
-        torch.manual_seed(1)
-        loss, _ = policy.loss(batch)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
+    losses, _ = train_policy(policy, batch, 30, lr=3e-3)
     assert losses[-1] < 0.9 * losses[0]
     sample = policy.sample(observation())
     assert sample.actions.shape == (2, 5, 3)

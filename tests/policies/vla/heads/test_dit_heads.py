@@ -13,6 +13,7 @@ from rrf.policies.vla.heads.diffusion_configs import DiffusionHeadCfg
 from rrf.policies.vla.heads.dit_configs import DiTHeadCfg
 from rrf.policies.vla.heads.groot_configs import GrootHeadCfg
 from rrf.policies.vla.vlm_configs import VLMPolicyCfg
+from tests.policies.vla.conftest import train_policy
 from tests.policies.vla.test_vlm import NORM_STATS, observation, stats
 
 SMALL = DiTCfg(num_layers=4, num_heads=2, head_width=8)
@@ -33,25 +34,16 @@ def build(head, **changes):
     return VLMPolicyCfg(**{**given, "head": head, **changes}).build(NORM_STATS).eval()
 
 
-def losses(policy, count, rate=3e-3):
+def losses(policy, num_steps, lr=3e-3):
     rng = np.random.default_rng(0)
     action = rng.uniform(-1, 1, (8, 5, 3)).astype(np.float32)
     batch = Batch(observation(8), action, np.zeros((8, 5), bool))
-    optimizer = torch.optim.Adam(policy.parameters(), rate)
-    found = []
-    for _ in range(count):
-        torch.manual_seed(1)
-        loss, _ = policy.loss(batch)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        found.append(loss.item())
-    return found
+    return train_policy(policy, batch, num_steps, lr)[0]
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_loss_falls(kind):
-    found = losses(build(KINDS[kind](num_noise_draws=2)).train(), 12, rate=1e-2)
+    found = losses(build(KINDS[kind](num_noise_draws=2)).train(), 12, lr=1e-2)
     assert found[-1] < 0.9 * found[0]
 
 

@@ -14,6 +14,7 @@ from rrf.policies.vla.heads.fast_tokenizer import FILE, FastTokenizer, dct_matri
 from rrf.policies.vla.vlm_configs import VLMPolicyCfg
 from rrf.runners.supervised.runner import build_runner
 from tests.golden_files import close
+from tests.policies.vla.conftest import train_policy
 from tests.policies.vla.heads.test_openvla_heads import observation, policy_cfg
 from tests.policies.vla.test_vlm import NORM_STATS
 from tests.runners.supervised.conftest import tiny_run_cfg, write_synthetic
@@ -117,14 +118,7 @@ def test_the_loss_falls_until_the_head_repeats_the_chunks(files):
     policy = policy_cfg(head(files)).build(NORM_STATS)
     action = np.random.default_rng(1).choice([-1.0, 0.0, 0.5], (4, 2, 3)).astype(np.float32)
     batch = Batch(observation(4), action, np.zeros((4, 2), bool))
-    optimizer = torch.optim.Adam(policy.parameters(), 5e-3)
-    losses = []
-    for _ in range(80):
-        loss, metrics = policy.loss(batch)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
+    losses, metrics = train_policy(policy, batch, 80, lr=5e-3)
     assert losses[0] > 2
     assert losses[-1] < 0.3
     assert metrics["loss/token_accuracy"] == 1.0

@@ -23,6 +23,7 @@ from rrf.policies.vla.published.openvla import norm_stats_of
 from rrf.policies.vla.vlm_configs import VLMPolicyCfg
 from tests.golden_files import GOLDEN, close, golden
 from tests.networks.vlm.prismatic.test_prismatic import TINY
+from tests.policies.vla.conftest import train_policy
 from tests.policies.vla.test_vlm import NORM_STATS
 
 TOKENIZER, HEADS = "openvla_action_tokenizer.npz", "openvla_oft_heads.npz"
@@ -159,15 +160,7 @@ def test_the_loss_falls(head):
     policy = policy_cfg(head).build(NORM_STATS)
     action = np.random.default_rng(0).uniform(-1, 1, (4, 2, 3)).astype(np.float32)
     batch = Batch(observation(4), action, np.zeros((4, 2), bool))
-    optimizer = torch.optim.Adam(policy.parameters(), 3e-3)
-    losses = []
-    for _ in range(12):
-        torch.manual_seed(1)
-        loss, _ = policy.loss(batch)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
+    losses, _ = train_policy(policy, batch, 12, lr=3e-3)
     assert losses[-1] < 0.8 * losses[0]
     assert policy.sample(observation()).actions.shape == (2, 2, 3)
 

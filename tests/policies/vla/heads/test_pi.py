@@ -11,6 +11,7 @@ from rrf.networks.vlm.paligemma.configs import GemmaCfg, PaliGemmaCfg
 from rrf.policies.vla.context import Context
 from rrf.policies.vla.heads.pi_configs import PiExpertHeadCfg
 from rrf.policies.vla.published.pi_checkpoints import renamed
+from tests.policies.vla.conftest import train_policy
 from tests.policies.vla.pi_golden import golden_pi, norm_stats, tiny
 
 BOTH = pytest.mark.parametrize("version", ["pi0", "pi05"])
@@ -65,14 +66,7 @@ def test_sampling_and_evaluation_give_equal_log_probabilities(version, method, s
 def test_the_loss_falls(version):
     torch.manual_seed(0)
     policy = tiny(version, {"num_noise_draws": 4, "max_dims": 4}, **ROBOT).build(norm_stats(4, 3))
-    optimizer = torch.optim.Adam(policy.parameters(), 3e-3)
-    losses = []
-    for _ in range(120):
-        loss, metrics = policy.loss(batch_of())
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
+    losses, metrics = train_policy(policy, batch_of(), 120, lr=3e-3, noise_seed=None)
     assert np.mean(losses[-20:]) < 0.5 * np.mean(losses[:20])
     assert metrics["loss/action_l1"] > 0
 

@@ -12,11 +12,11 @@ from rrf.data.schema import ACTION, STATE, Observation
 from rrf.policies.vla.configs import PolicyCfg
 from rrf.policies.vla.lerobot.configs import LerobotPolicyCfg
 from rrf.policies.vla.lerobot.kinds import KINDS, REFUSED
+from tests.policies.vla.conftest import train_policy
 from tests.policies.vla.lerobot import lerobot_table
 from tests.policies.vla.lerobot.lerobot_cases import (
     CHUNK,
     NORM_STATS,
-    Zoo,
     as_lerobot,
     batch,
     build,
@@ -24,19 +24,6 @@ from tests.policies.vla.lerobot.lerobot_cases import (
     observation,
     policy_cfg,
 )
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
-@pytest.fixture(scope="module")
-def zoo(tmp_path_factory):
-    return Zoo(tmp_path_factory.mktemp("zoo"))
 
 
 def test_every_kind_that_lerobot_has_is_taken_or_refused_with_a_reason():
@@ -115,17 +102,8 @@ def test_a_config_survives_yaml(zoo):
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_loss_falls(kind, zoo):
     policy = build(zoo.cfg(kind)).train()
-    trained = [p for p in policy.parameters() if p.requires_grad]
-    optimizer = torch.optim.AdamW(trained, lr=1e-3)
-    data, losses = batch(), []
     num_steps = 15 if kind == "vqbet" else 8
-    for _ in range(num_steps):
-        torch.manual_seed(0)
-        loss, metrics = policy.loss(data)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
+    losses, metrics = train_policy(policy, batch(), num_steps, lr=1e-3)
     # VQ-BeT learns its codes for three steps, then to predict them, a loss on another scale.
     start = 3 if kind == "vqbet" else 0
     assert losses[-1] < 0.9 * losses[start]

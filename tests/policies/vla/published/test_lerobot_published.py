@@ -12,26 +12,12 @@ from rrf.policies.vla.lerobot.kinds import KINDS
 from rrf.policies.vla.published import lerobot
 from tests.policies.vla.lerobot.lerobot_cases import (
     NORM_STATS,
-    Zoo,
     as_lerobot,
     build,
     comparable,
     observation,
     policy_cfg,
 )
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
-@pytest.fixture(scope="module")
-def zoo(tmp_path_factory):
-    return Zoo(tmp_path_factory.mktemp("zoo"))
 
 
 def written(kind, folder):
