@@ -11,15 +11,16 @@ pytest.importorskip("mjlab")
 
 import mjlab.tasks  # noqa: F401, registers them
 from mjlab.managers.event_manager import EventTermCfg
+from mjlab.managers.observation_manager import ObservationTermCfg
 from mjlab.managers.reward_manager import RewardTermCfg
 from mjlab.sensor import BuiltinSensor, BuiltinSensorCfg, ObjRef
 from mjlab.tasks.registry import load_env_cfg
 
+from rrf.envs.control_env import NotFiniteError, check_final
 from rrf.envs.mjlab.configs import MjlabEnvCfg
 from rrf.envs.mjlab.native.physics_model import build_physics_model
 from rrf.envs.mjlab.native.snapshot import capture, restore
-
-CARTPOLE = "Mjlab-Cartpole-Balance"
+from tests.envs.mjlab.mjlab_tasks import CARTPOLE
 
 
 def build(cfg):
@@ -108,6 +109,81 @@ def test_rewards_may_read_how_episodes_ended():
 def test_a_term_that_fails_in_any_way_is_named():
     with pytest.raises(ValueError, match="reward term 'added' failed: KeyError: 'x'"):
         build(with_reward(lambda env: {}["x"]))
+
+
+def fails(env):
+    raise RuntimeError("no luck")
+
+
+def test_a_reward_that_fails_at_once_or_later_is_named():
+    cfg = load_env_cfg(CARTPOLE)
+    cfg.rewards["unlucky"] = RewardTermCfg(func=fails, weight=1.0)
+    with pytest.raises(ValueError, match="reward term 'unlucky' failed: RuntimeError: no luck"):
+        build(cfg)
+    cfg = load_env_cfg(CARTPOLE)
+    calls = iter(range(100))
+    cfg.rewards["unlucky"] = RewardTermCfg(
+        func=lambda env: fails(env) if next(calls) == 2 else torch.zeros(2), weight=1.0
+    )
+    env = build(cfg)
+    env.step(torch.zeros(2, 1))
+    with pytest.raises(ValueError, match="reward term 'unlucky' failed: RuntimeError: no luck"):
+        env.step(torch.zeros(2, 1))
+    env.close()
+
+
+def counts(env):
+    """A reward that grows with each call; the count lies on the environment itself."""
+    env._my_count = getattr(env, "_my_count", 0) + 1
+    return torch.full((env.num_envs,), float(env._my_count))
+
+
+def test_what_terms_keep_on_the_environment_is_saved_too():
+    cfg = load_env_cfg(CARTPOLE)
+    cfg.rewards = {"counts": RewardTermCfg(func=counts, weight=1.0)}
+    env, again = (build(cfg) for _ in range(2))
+    zeros = torch.zeros(2, 1)
+    first = env.step(zeros)[1]
+    torch.testing.assert_close(first, torch.full((2,), env.env.step_dt))  # it was called once
+    env.step(zeros)
+    again.load_state(env.state())
+    assert torch.equal(again.step(zeros)[1], env.step(zeros)[1])
+    assert again.env._my_count == 3
+    env.close()
+    again.close()
+
+
+def test_a_term_of_other_rows_or_another_precision():
+    cfg = load_env_cfg(CARTPOLE)
+    group = cfg.observations["actor"]
+    func = ObservationTermCfg(func=lambda env: torch.zeros(env.num_envs, 1, dtype=torch.float64))
+    group.terms["double"] = func
+    env = build(cfg)
+    assert env.get_observations()["actor"].dtype == torch.float32
+    env.close()
+    cfg.rewards["long"] = RewardTermCfg(func=lambda env: torch.zeros(3), weight=1.0)
+    with pytest.raises(ValueError, match=r"reward term 'long' gives .* \[3\], expected 2 rows"):
+        build(cfg)
+
+
+def test_a_last_observation_that_is_not_finite_is_told():
+    cfg = load_env_cfg(CARTPOLE)
+    is_last = []
+
+    def bad(env):
+        value = torch.inf if is_last else 0.0
+        return torch.full((env.num_envs, 1), value)
+
+    cfg.observations["actor"].terms["bad"] = ObservationTermCfg(func=bad)
+    env = build(cfg)
+    env.episode_length_buf = torch.full((2,), env.max_episode_length - 1)
+    is_last.append(True)
+    env.before_reset = lambda _: is_last.clear()
+    observations, _, dones, extras = env.step(torch.zeros(2, 1))
+    assert torch.isfinite(observations["actor"]).all()
+    with pytest.raises(NotFiniteError, match="inf in the last 'actor' of environment 0"):
+        check_final(extras["final_obs"], dones, CARTPOLE)
+    env.close()
 
 
 class Watching(BuiltinSensor):
