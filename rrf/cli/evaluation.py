@@ -166,7 +166,7 @@ def eval_(
     if gate_cfg:
         other = functools.partial(_evaluate_other, evaluator)
         facts = (candidate.lineage, candidate.config, links)
-        model = champion or _known(register)
+        model = champion or _model_if_registered(register)
         verdict = judging.judged(folder, gate_cfg, model, other, *facts, store=model == register)
     if register:
         judging.registered(candidate.checkpoint, register, folder, gate, verdict, imports or ())
@@ -186,7 +186,7 @@ def _gate(path: Path | None, champion: str | None, register: str | None) -> "Gat
     return load_gate(path) if path else None
 
 
-def _known(model: str | None) -> str | None:
+def _model_if_registered(model: str | None) -> str | None:
     """The model if it is registered already."""
     from rrf.mlflow_store import store
     from rrf.registry.versions import exists

@@ -228,26 +228,26 @@ def _require_intact(run_dir: Path, path: Path) -> None:
     except formats.NewerFormatError:
         raise
     except ValueError as error:
-        raise ValueError(f"{error}. {_how_to_go_on(run_dir, path)}") from error
+        raise ValueError(f"{error}. {_how_to_continue(run_dir, path)}") from error
 
 
-def _how_to_go_on(run_dir: Path, damaged: Path) -> str:
+def _how_to_continue(run_dir: Path, damaged: Path) -> str:
     """What to type to continue a run whose checkpoint `damaged` cannot be read."""
     from rrf import atomic
     from rrf.runners.checkpoints import checkpoint
 
-    in_the_way: list[Path] = []
+    to_remove: list[Path] = []
     for path in reversed(checkpoint.steps(run_dir).values()):
         try:
             atomic.check_manifest(path)
         except ValueError:
-            in_the_way.append(path)
+            to_remove.append(path)
             continue
-        if damaged.exists() and damaged.resolve() not in [p.resolve() for p in in_the_way]:
+        if damaged.exists() and damaged.resolve() not in [p.resolve() for p in to_remove]:
             break  # a newer one is intact, but the run needs the damaged one too
         if (run_dir / RESULT).is_file():  # it names a checkpoint that is about to be removed
-            in_the_way.append(run_dir / RESULT)
-        words = shlex.join(map(str, in_the_way))
+            to_remove.append(run_dir / RESULT)
+        words = shlex.join(map(str, to_remove))
         return f"{path} is intact; to continue from it: rm -r {words}, then the same command again"
     return "No other checkpoint can replace it; start over with --no-resume"
 

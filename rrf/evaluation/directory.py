@@ -69,7 +69,7 @@ class Evaluator:
         except NewerFormatError:
             raise
         except (OSError, ValueError):
-            return None  # `_known` says why
+            return None  # `_reusable_episodes` says why
         evaluated = (
             evaluation.checkpoint_digest,
             evaluation.protocol_hash,
@@ -96,7 +96,7 @@ class Evaluator:
         """
         protocol = self.protocol
         protocol.check_kind(candidate.kind, candidate.label)
-        source, known = self.source, self._known(candidate, folder.parent)
+        source, known = self.source, self._reusable_episodes(candidate, folder.parent)
         title = f"evaluating {candidate.label}"
         with self.showing(title, len(protocol.initial_states())) as on_episode:
             evaluation = self._runner.evaluate(candidate, self.resources, on_episode, known)
@@ -130,7 +130,7 @@ class Evaluator:
             reports.append(evaluation)
         return reports
 
-    def _known(self, candidate: Candidate, parent: Path) -> list[EpisodeResult]:
+    def _reusable_episodes(self, candidate: Candidate, parent: Path) -> list[EpisodeResult]:
         """Episodes to reuse from sibling evaluations, e.g. from an earlier look.
 
         They must come from the same policy, the same code and the same conditions. An evaluation

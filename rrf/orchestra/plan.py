@@ -140,13 +140,13 @@ class _Round:
         self._asking: list[int] = []  # processes that need actions, in order
         self._free = list(range(len(layout.rollout)))
         self._tasks: list[_Task] = []
-        self._now = 0.0
+        self._now_s = 0.0
 
     def spans(self) -> Iterator[Span]:
         self._feed_idle()
         while self._tasks:
             for task in self._next():
-                yield Span(task.process, task.activity, task.begin_s, self._now)
+                yield Span(task.process, task.activity, task.begin_s, self._now_s)
                 if task.process.startswith("env"):
                     self._receive(*task.envs)
                 else:
@@ -211,7 +211,7 @@ class _Round:
     def _start(
         self, process: str, activity: str, node: int, seconds: float, envs: list[int]
     ) -> None:
-        self._tasks.append(_Task(process, activity, node, seconds, self._now, envs))
+        self._tasks.append(_Task(process, activity, node, seconds, self._now_s, envs))
 
     def _next(self) -> list[_Task]:
         """Let time pass until tasks are done, and remove them."""
@@ -222,7 +222,7 @@ class _Round:
         passed = min(task.left_s / speed[task.node] for task in self._tasks)
         for task in self._tasks:
             task.left_s -= passed * speed[task.node]
-        self._now += passed
+        self._now_s += passed
         done = [task for task in self._tasks if task.left_s < _INSTANT_S]
         self._tasks = [task for task in self._tasks if task.left_s >= _INSTANT_S]
         return done

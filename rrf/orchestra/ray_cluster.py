@@ -248,7 +248,7 @@ def _resources() -> list[Resource]:
 def _connect(address: str | None) -> None:
     """Start a cluster, or join a running one."""
     if address is not None:
-        _check_head(_found() if address == "auto" else address)
+        _check_head(_auto_address() if address == "auto" else address)
     try:
         ray.init(
             address="local" if address is None else address,
@@ -277,7 +277,7 @@ def _connect(address: str | None) -> None:
         ) from error
 
 
-def _found() -> str:
+def _auto_address() -> str:
     """The address that `auto` stands for; it may be that of a cluster that has ended.
 
     Raises:

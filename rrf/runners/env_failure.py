@@ -23,11 +23,11 @@ def env_failure(error: Exception, run_dir: Path, when: str, process: str = "") -
     atomic.write_text(path, "".join(traceback.format_exception(error)))
     last = checkpoint.latest(run_dir)
     if last is None:
-        way_on = "no checkpoint was saved yet, so the same command begins anew"
+        advice = "no checkpoint was saved yet, so the same command begins anew"
     else:
-        way_on = (
+        advice = (
             f"the last checkpoint is {last}. If the failure does not repeat itself, the same "
             "command continues from there; after a change of the environment's code, start a new "
             f"run from its weights: rrf train ... init_from={shlex.quote(str(last))}"
         )
-    return ValueError(f"{error}, {when}. The traceback is in {path}; {way_on}")
+    return ValueError(f"{error}, {when}. The traceback is in {path}; {advice}")

@@ -74,7 +74,7 @@ class RequestReader:
         """
         if not isinstance(message, Mapping):
             raise ValueError(f"a request is a map of inputs, not a {type(message).__name__}")
-        given = self._named(message)
+        given = self._inputs_by_name(message)
         inputs = {}
         for name, tensor in self._inputs.items():
             if name not in given:
@@ -96,7 +96,7 @@ class RequestReader:
         }
         return [Row(zeros)] * num_rows
 
-    def _named(self, message: Mapping) -> dict[str, typing.Any]:
+    def _inputs_by_name(self, message: Mapping) -> dict[str, typing.Any]:
         """The inputs by the policy's names; a name of the policy itself comes first."""
         given = {_INSTRUCTION: self._instruction} if self._instruction else {}
         images = message.get("images")

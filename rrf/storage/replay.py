@@ -47,7 +47,7 @@ class Transitions:
         width, extra = layout.observation_width, int(layout.has_discount)
         widths = (width, layout.num_actions, 1, 1, 1, width, extra)
         parts = rows.split(widths, -1)
-        self._now, self.actions, rewards, terminated, ended, self._next, self._discounts = parts
+        self._obs, self.actions, rewards, terminated, ended, self._next_obs, self._discounts = parts
         self.rewards = rewards.squeeze(-1)  # [...]
         self.terminated = terminated.squeeze(-1)  # 1.0 where the return ends with this step
         self.ended = ended.squeeze(-1)  # 1.0 where the episode ends, for whatever reason
@@ -59,19 +59,19 @@ class Transitions:
 
     @property
     def actor_obs(self) -> torch.Tensor:
-        return self._now[..., : self.layout.actor_width]
+        return self._obs[..., : self.layout.actor_width]
 
     @property
     def critic_obs(self) -> torch.Tensor:
-        return self._of_critic(self._now)
+        return self._of_critic(self._obs)
 
     @property
     def next_actor_obs(self) -> torch.Tensor:
-        return self._next[..., : self.layout.actor_width]
+        return self._next_obs[..., : self.layout.actor_width]
 
     @property
     def next_critic_obs(self) -> torch.Tensor:
-        return self._of_critic(self._next)
+        return self._of_critic(self._next_obs)
 
     def _of_critic(self, observations: torch.Tensor) -> torch.Tensor:
         if self.layout.critic_width is None:

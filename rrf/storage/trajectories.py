@@ -127,7 +127,7 @@ def decisions(
     steps = torch.from_numpy(np.concatenate([episode.steps for episode in episodes]))
     names = episodes[0].replay
     return (
-        join([_kept(episode) for episode in episodes]),
+        join([_kept_observation(episode) for episode in episodes]),
         {name: torch.cat([episode.replay[name] for episode in episodes]) for name in names},
         log_prob,
         executed_mask(steps, chunk_length, log_prob.shape[1]),
@@ -146,6 +146,6 @@ def executed_mask(steps: torch.Tensor, chunk_length: int, num_elements: int) -> 
     return executed_nh.repeat_interleave(num_elements // chunk_length, dim=1)
 
 
-def _kept(episode: PlayedEpisode) -> Observation:
+def _kept_observation(episode: PlayedEpisode) -> Observation:
     assert episode.observation is not None, "an episode without observations cannot be trained on"
     return episode.observation

@@ -90,10 +90,10 @@ class DiscriminatorLearner:
         expert_mi, policy_si = map(self.module.normalizer, (expert_mi, policy_si))
         means = Means()
         for _ in range(self.cfg.num_updates):
-            means.add(self._step(self._drawn(expert_mi), self._drawn(policy_si)))
+            means.add(self._step(self._random_rows(expert_mi), self._random_rows(policy_si)))
         return means.averages()
 
-    def _drawn(self, rows: torch.Tensor) -> torch.Tensor:
+    def _random_rows(self, rows: torch.Tensor) -> torch.Tensor:
         count = (self.cfg.batch_size,)
         return rows[torch.randint(len(rows), count, generator=self.generator, device=rows.device)]
 
@@ -161,8 +161,9 @@ def absorbing_logit(expert_2: torch.Tensor, policy_2: torch.Tensor) -> torch.Ten
         expert_2: Terminations and transitions of the expert, float32 [2].
         policy_2: The same of the policy.
     """
-    (expert, of_expert), (policy, of_policy) = (expert_2 + 1).log(), (policy_2 + 1).log()
-    return (expert - of_expert) - (policy - of_policy)
+    expert_ends, expert_all = (expert_2 + 1).log()
+    policy_ends, policy_all = (policy_2 + 1).log()
+    return (expert_ends - expert_all) - (policy_ends - policy_all)
 
 
 class GAIL(PPO):
@@ -190,8 +191,8 @@ class GAIL(PPO):
             )
         self.sees_actions = cfg.compares == "actions"
         width = policy.actor.width
-        beside = interface.num_actions if self.sees_actions else width
-        module = Discriminator(cfg.discriminator_cfg, width + beside).to(self.device)
+        compared_width = interface.num_actions if self.sees_actions else width
+        module = Discriminator(cfg.discriminator_cfg, width + compared_width).to(self.device)
         self.discriminator = DiscriminatorLearner(cfg.discriminator_cfg, module, self.generator)
         self.expert: Transitions | None = None
         self._metrics: dict[str, torch.Tensor] = {}
@@ -229,13 +230,13 @@ class GAIL(PPO):
         transitions = self._rollout_transitions()
         inputs = self._inputs(transitions)
         self._metrics = self.discriminator.learn(
-            self._to_learn(self.expert), self._to_learn(transitions)
+            self._inputs_to_learn_from(self.expert), self._inputs_to_learn_from(transitions)
         )
         with torch.no_grad():
             rewards = reward(self.discriminator.module(inputs), self.cfg.reward)
         self._metrics["imitation/reward"] = rewards.mean()
         if self.cfg.use_absorbing_states:
-            rewards = rewards + transitions.terminated * self._reward_afterwards(transitions)
+            rewards = rewards + transitions.terminated * self._absorbing_reward(transitions)
         self.rollout["rewards"].add_(rewards.view_as(self.rollout["rewards"]))
         return super().returns(observations)
 
@@ -275,24 +276,25 @@ class GAIL(PPO):
             terminated=(rollout["dones"] & ~rollout["time_outs"]).flatten(),
         )
 
-    def _inputs(self, of: Transitions) -> torch.Tensor:
+    def _inputs(self, transitions: Transitions) -> torch.Tensor:
         """What the discriminator reads, [M, I]."""
-        return torch.cat([of.states, of.actions if self.sees_actions else of.next_states], -1)
+        compared = transitions.actions if self.sees_actions else transitions.next_states
+        return torch.cat([transitions.states, compared], -1)
 
-    def _to_learn(self, of: Transitions) -> torch.Tensor:
+    def _inputs_to_learn_from(self, transitions: Transitions) -> torch.Tensor:
         """What it learns from; without terminations where it needs to know the state after them."""
-        inputs = self._inputs(of)
-        return inputs if self.sees_actions else inputs[~of.terminated]
+        inputs = self._inputs(transitions)
+        return inputs if self.sees_actions else inputs[~transitions.terminated]
 
-    def _reward_afterwards(self, transitions: Transitions) -> torch.Tensor:
+    def _absorbing_reward(self, transitions: Transitions) -> torch.Tensor:
         """gamma / (1 - gamma) r(s_a), a scalar."""
         assert self.expert is not None
-        expert, policy = map(_counts, (self.expert, transitions))
+        expert, policy = map(_terminations_and_transitions, (self.expert, transitions))
         logit = absorbing_logit(expert, distributed.total(policy))
         return self.cfg.gamma / (1 - self.cfg.gamma) * reward(logit, self.cfg.reward)
 
 
-def _counts(of: Transitions) -> torch.Tensor:
+def _terminations_and_transitions(transitions: Transitions) -> torch.Tensor:
     """Terminations and transitions, float32 [2]."""
-    counts = [float(of.terminated.sum()), float(len(of.terminated))]
-    return torch.tensor(counts, device=of.terminated.device)
+    counts = [float(transitions.terminated.sum()), float(len(transitions.terminated))]
+    return torch.tensor(counts, device=transitions.terminated.device)

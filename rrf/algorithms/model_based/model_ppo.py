@@ -78,7 +78,7 @@ class ModelPPO(PPO):
             after[step.dones] = actor.read(step.final_observations)
         self.replay.write(
             observations=actor.read(step.observations).to(self.device),
-            actions=self._taken(step.actions),
+            actions=self._clamped(step.actions),
             rewards=step.rewards,
             terminated=step.dones & ~step.time_outs,
             ended=step.dones,
@@ -108,7 +108,7 @@ class ModelPPO(PPO):
         for _ in range(cfg.branch_length):
             distribution = self.distribution_in(x)
             actions = distribution.sample(self.generator)
-            step = self.model.step(x, self._taken(actions))
+            step = self.model.step(x, self._clamped(actions))
             rollout.write(
                 actor_obs=x,
                 critic_obs=x,
@@ -138,7 +138,7 @@ class ModelPPO(PPO):
         rows = torch.randint(len(starts_so), (count,), generator=self.generator, device=self.device)
         return starts_so[rows]
 
-    def _taken(self, actions: torch.Tensor) -> torch.Tensor:
+    def _clamped(self, actions: torch.Tensor) -> torch.Tensor:
         limit = self.cfg.action_limit
         return actions if limit is None else actions.clamp(-limit, limit)
 

@@ -243,7 +243,7 @@ def construct(
             "algorithm.schedule is 'linear', but rsl_rl's runner does not report its progress; "
             "allowed: 'adaptive', 'fixed'"
         )
-    algorithm_cfg = _config_class(owner).from_dict(_known(settings))
+    algorithm_cfg = _config_class(owner).from_dict(_supported_settings(settings))
     interface = getattr(env, "interface", None) or Interface(
         observation_dims={name: value.shape[-1] for name, value in obs.items()},
         num_actions=env.num_actions,
@@ -333,7 +333,7 @@ def _require_known(settings: Mapping, names: set[str], where: str) -> None:
             raise ValueError(f"{where} has no field '{name}' in rrf{did_you_mean(name, names)}")
 
 
-def _known(settings: Mapping) -> dict[str, typing.Any]:
+def _supported_settings(settings: Mapping) -> dict[str, typing.Any]:
     """The settings that our configs have. The others must have the single supported value."""
     for name, only in ONLY.items():
         if settings.get(name, only) != only:

@@ -155,30 +155,35 @@ class SAPG(PPO):
 
     def update_normalizers(self, samples: Samples) -> None:
         if self.num_members > 1:  # the samples that the leader took over would count twice
-            seen = samples.extra[SOURCE] < self.num_members
+            is_drawn = samples.extra[SOURCE] < self.num_members
             samples = dataclasses.replace(
-                samples, actor_obs=samples.actor_obs[seen], critic_obs=samples.critic_obs[seen]
+                samples,
+                actor_obs=samples.actor_obs[is_drawn],
+                critic_obs=samples.critic_obs[is_drawn],
             )
         super().update_normalizers(samples)
 
-    def _num_taken_over(self, num_own: int) -> int:
+    def _num_taken_over(self, num_leader_samples: int) -> int:
         """How many followers' samples the leader takes over, given its number of own samples."""
-        return round(self.cfg.off_policy_ratio * num_own)
+        return round(self.cfg.off_policy_ratio * num_leader_samples)
 
     def _require_samples(self) -> None:
         """Require two samples in every set that is normalised separately."""
-        num_own = self.rollout.num_envs * self.rollout.num_steps // self.num_members
-        count, num_others = self._num_taken_over(num_own), num_own * (self.num_members - 1)
-        if num_own < 2:
+        num_per_member = self.rollout.num_envs * self.rollout.num_steps // self.num_members
+        num_of_followers = num_per_member * (self.num_members - 1)
+        num_taken_over = self._num_taken_over(num_per_member)
+        ratio = self.cfg.off_policy_ratio
+        if num_per_member < 2:
             raise ValueError(
                 "a rollout holds only 1 sample of each member, so its advantages cannot be "
                 "normalised; set num_steps_per_env to 2 or more"
             )
-        if (self.cfg.off_policy_ratio > 0 and count < 2) or count > num_others:
+        if (ratio > 0 and num_taken_over < 2) or num_taken_over > num_of_followers:
             raise ValueError(
-                f"algorithm.off_policy_ratio is {self.cfg.off_policy_ratio}: the leader, with "
-                f"{num_own} samples of its own, would take over {count} of its followers' "
-                f"{num_others}; allowed: 0, or from {2 / num_own:.3g} to {self.num_members - 1}"
+                f"algorithm.off_policy_ratio is {ratio}: the leader, with {num_per_member} samples "
+                f"of its own, would take over {num_taken_over} of its followers' "
+                f"{num_of_followers}; allowed: 0, or from {2 / num_per_member:.3g} to "
+                f"{self.num_members - 1}"
             )
 
     def _outcomes(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -197,8 +202,8 @@ class SAPG(PPO):
         return rollout["rewards"].flatten()[rows], rollout["dones"].flatten()[rows], final_values
 
     def _weights(self, batch: Batch) -> torch.Tensor:
-        is_own = batch.extra(SOURCE) < self.num_members
-        return torch.where(is_own, 1.0, self.cfg.off_policy_coef)
+        is_taken_over = batch.extra(SOURCE) == self.num_members
+        return torch.where(is_taken_over, self.cfg.off_policy_coef, 1.0)
 
     def _members_of(self, x_so: torch.Tensor) -> torch.Tensor:
         return x_so[..., -1].long()
@@ -246,5 +251,5 @@ def one_step_returns(
 
     V(final) is 0 unless the episode was truncated.
     """
-    coming = torch.where(dones_k, final_values_k, next_values_k)
-    return add_time_limit_bootstrap(rewards_k, torch.ones_like(dones_k), coming, gamma)
+    bootstrap_k = torch.where(dones_k, final_values_k, next_values_k)
+    return add_time_limit_bootstrap(rewards_k, torch.ones_like(dones_k), bootstrap_k, gamma)

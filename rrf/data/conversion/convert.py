@@ -98,7 +98,7 @@ def convert(
     modality = None
     if cfg.modality is not None:
         modality = modality_of(cfg.schema(), cfg.modality.state, cfg.modality.action)
-    schema, odd = schema_of(cfg, source), [*audit(source, known), *_left_out(cfg, source)]
+    schema, odd = schema_of(cfg, source), [*audit(source, known), *_left_out_warnings(cfg, source)]
     with parts_of(out) as folder:
         job = _Job(cfg, schema, raw, out, folder, parts, on_progress, odd)
         if schema.has_language and isinstance(source, Annotated) and source.tools:
@@ -242,7 +242,7 @@ def _check_keys(cfg: DatasetCfg, known: dict[str, str]) -> None:
             )
 
 
-def _left_out(cfg: DatasetCfg, source: Source) -> Iterator[str]:
+def _left_out_warnings(cfg: DatasetCfg, source: Source) -> Iterator[str]:
     """What the recordings have that is easily overlooked, and the config does not name."""
     if not isinstance(source, Annotated):
         return

@@ -180,7 +180,7 @@ class EditPlan:
             self._cuts[number] = dataclasses.replace(self._cuts[number], instruction=text)
 
     def _rename(self, rename: Mapping[str, str]) -> None:
-        names = {self._known(old): short_name(new) for old, new in rename.items()}
+        names = {self._known_name(old): short_name(new) for old, new in rename.items()}
         for old, new in names.items():
             kind, name = old.partition(".")[0], new.partition(".")[2]
             if old in (*FLAGS, LANGUAGE):
@@ -196,13 +196,13 @@ class EditPlan:
         self._features = dict(zip(new_names, self._features.values(), strict=True))
 
     def _drop(self, drop: Sequence[str]) -> None:
-        gone = {self._known(name) for name in drop}
+        gone = {self._known_name(name) for name in drop}
         self._features = {new: old for new, old in self._features.items() if new not in gone}
         for kind in ("state", "action"):
             if not self._of(kind):
                 raise ValueError(f"the {kind} would have no dimension left")
 
-    def _known(self, name: str) -> str:
+    def _known_name(self, name: str) -> str:
         name = short_name(name)
         if name not in self._features:
             raise ValueError(f"there is no '{name}'{did_you_mean(name, self._features)}")

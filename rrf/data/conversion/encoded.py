@@ -79,7 +79,7 @@ def encode_episode(episode: Episode, schema: Schema, encoding: Encoding) -> Enco
                 frames, schema.fps, schema.image_size, encoding.codec, interval
             )
         elif isinstance(images, EncodedImages) and encoding.keeps_encoded:
-            encoded.images[key] = _kept(images, frames)
+            encoded.images[key] = _in_rgb(images, frames)
         else:
             blobs = [encode_png(image[None])[0] for image in frames]
             encoded.images[key] = EncodedImages(blobs, "png")
@@ -121,7 +121,7 @@ class _Frames:
             yield image
 
 
-def _kept(images: EncodedImages, frames: _Frames) -> EncodedImages:
+def _in_rgb(images: EncodedImages, frames: _Frames) -> EncodedImages:
     """The images as they came, or as PNG where a reader would not see RGB in them."""
     for _ in frames:
         pass

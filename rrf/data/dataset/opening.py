@@ -59,7 +59,7 @@ def open_dataset(
         ImageStore(chosen, cache_bytes, folder),
         {
             kind: read_map(chosen.root, chosen.info, chosen.rows, key, kind)
-            for key, kind in _wanted(chosen, maps)
+            for key, kind in _maps_by_name(chosen, maps)
         },
         state_history,
         image_history,
@@ -68,7 +68,7 @@ def open_dataset(
     )
 
 
-def _wanted(chosen: Chosen, names: Sequence[str]) -> list[tuple[str, PixelMap]]:
+def _maps_by_name(chosen: Chosen, names: Sequence[str]) -> list[tuple[str, PixelMap]]:
     """The maps of these names, with their features."""
     known = {kind.name: (key, kind) for key, kind in layout.maps_of(chosen.info).items()}
     for name in names:

@@ -129,8 +129,8 @@ class D4RLSource:
         terminals = _flags(file, "terminals", num_steps, path)
         ends, limit, is_inferred = terminals.copy(), None, False
         joined = leads_to_next_row(file, str(path))
-        is_told = joined is not None and is_usable(joined, terminals)
-        joined = joined if is_told else None
+        if joined is not None and not is_usable(joined, terminals):
+            joined = None
         if hdf5.find(file, "timeouts", str(path)) is not None:
             ends |= _flags(file, "timeouts", num_steps, path)
         elif self._options.max_episode_steps is not None:

@@ -84,8 +84,10 @@ class ManiSkillSource:
             for name, entry in _listed_episodes(file, meta, path).items():
                 group, where = hdf5_trajectories.group_at(file, name, path), f"{path}:{name}"
                 length = _length(group, entry, where)
-                one_more = {"obs": (length + 1,), "env_states": (length + 1,)}
-                yield hdf5_trajectories.read(group, keys, length, one_more, where, _fps(meta))
+                allowed_lengths = {"obs": (length + 1,), "env_states": (length + 1,)}
+                yield hdf5_trajectories.read(
+                    group, keys, length, allowed_lengths, where, _fps(meta)
+                )
 
     def _files(self) -> list[Path]:
         return hdf5.find_files(self._path, self._options.pattern)

@@ -48,7 +48,7 @@ def render_card(
         _front_matter(name, licence),
         f"# {_text(name)}",
         "## At a glance",
-        _glance(summary),
+        _at_a_glance(summary),
         "## Licence",
         _licence(licence),
         "## Provenance",
@@ -100,7 +100,7 @@ def _front_matter(name: str, licence: str) -> str:
     return f"---\n{yaml.safe_dump(data, sort_keys=False, allow_unicode=True)}---"
 
 
-def _glance(summary: Summary) -> str:
+def _at_a_glance(summary: Summary) -> str:
     fps, lengths = summary.fps, [episode.length for episode in summary.episodes]
     cameras = [key.removeprefix("observation.images.") for key in summary.cameras]
     facts = {
@@ -129,7 +129,7 @@ def _provenance(summary: Summary) -> str:
     source = read_conversion(summary.root)
     if source is not None:
         where = f"{_code(source.get('path'))} (format {_code(source.get('format'))})"
-        lines.append(f"Converted from {where}." if "steps" not in source else _edited(source))
+        lines.append(f"Converted from {where}." if "steps" not in source else _edit_history(source))
     merged = summary.info.get("merged") or {}
     weights = summary.info.get("weights") or {}
     if merged:
@@ -151,7 +151,7 @@ def _provenance(summary: Summary) -> str:
     return "\n\n".join(lines)
 
 
-def _edited(record: Mapping) -> str:
+def _edit_history(record: Mapping) -> str:
     """What was done to which content of which dataset."""
     origin = record["origin"]
     steps = (
@@ -199,8 +199,8 @@ def _statistics(summary: Summary) -> str:
         for index, label in enumerate(dimension_labels(key, feature)):
             values = [f"{stats[statistic][index]:.4g}" for statistic in _STATISTICS]
             allowed = [f"{bound[index]:g}" if bound else "" for bound in (low, high)]
-            shown = " to ".join(allowed) if any(allowed) else ""
-            rows.append((_code(label), *values, shown))
+            allowed_range = " to ".join(allowed) if any(allowed) else ""
+            rows.append((_code(label), *values, allowed_range))
     return _table(("dimension", *_STATISTICS, "allowed"), rows)
 
 
@@ -215,11 +215,11 @@ def _validation(report: Mapping | None, link: str) -> str:
         f"[validation.html]({link}).",
         f"Content judged: sha256 {_code(report['digest'])}.",
     ]
-    wrong = [check for check in report["checks"] if check["status"] != "pass"]
-    if wrong:
-        lines.append(_list(_finding(check) for check in wrong[:MAX_WARNINGS]))
-    if len(wrong) > MAX_WARNINGS:
-        lines.append(f"and {len(wrong) - MAX_WARNINGS} more.")
+    not_passed = [check for check in report["checks"] if check["status"] != "pass"]
+    if not_passed:
+        lines.append(_list(_finding(check) for check in not_passed[:MAX_WARNINGS]))
+    if len(not_passed) > MAX_WARNINGS:
+        lines.append(f"and {len(not_passed) - MAX_WARNINGS} more.")
     return "\n\n".join(lines)
 
 
@@ -235,11 +235,11 @@ def _finding(check: Mapping) -> str:
 
 
 def _use(name: str, repo_id: str | None) -> str:
-    place = f'"{repo_id}"' if repo_id else f'"local/{name}", root="datasets/{name}"'
+    arguments = f'"{repo_id}"' if repo_id else f'"local/{name}", root="datasets/{name}"'
     code = (
         "```python\n"
         "from lerobot.datasets.lerobot_dataset import LeRobotDataset\n\n"
-        f"dataset = LeRobotDataset({place})\n"
+        f"dataset = LeRobotDataset({arguments})\n"
         "```"
     )
     if repo_id:

@@ -59,7 +59,7 @@ def runner_cfg_of(task: str) -> Cfg | None:
     cfg = _resolved(spec, given[0])
     if not isinstance(cfg, Cfg) and not _has_methods_of_cfg(cfg):
         raise ValueError(
-            f"{given[0]} of {task} is {_named(cfg)}; expected a runner config such as "
+            f"{given[0]} of {task} is {_qualified_name(cfg)}; expected a runner config such as "
             "rrf.runners.OnPolicyRunnerCfg()"
         )
     trust(type(cfg).__module__)
@@ -163,5 +163,5 @@ def _has_methods_of_cfg(value) -> bool:
     return type(value).__dict__.get("to_dict") is Cfg.to_dict
 
 
-def _named(value) -> str:
+def _qualified_name(value) -> str:
     return f"{type(value).__module__}.{type(value).__qualname__}"

@@ -118,7 +118,7 @@ def num_choices(space: spaces.Space, task: str) -> int | None:
     ):
         return None
     raise ValueError(
-        f"{task} has the action space {_shown(space)}; only Discrete and a one-dimensional Box of "
+        f"{task} has the action space {_brief(space)}; only Discrete and a one-dimensional Box of "
         "floats are supported. Register the task with a gymnasium.ActionWrapper that gives it one "
         "of these"
     )
@@ -137,14 +137,14 @@ def observation_width(space: spaces.Space, task: str) -> int:
         if is_image or not isinstance(leaf, _LEAVES):
             what = "images" if is_image else type(leaf).__name__
             raise ValueError(
-                f"{task} has the observation space {_shown(space)}, but a policy of states cannot "
+                f"{task} has the observation space {_brief(space)}, but a policy of states cannot "
                 f"observe {what}. It observes numbers: Box, Discrete, MultiDiscrete, MultiBinary, "
                 "or a Dict or Tuple of these. Register the task with a "
                 "gymnasium.ObservationWrapper that gives it one of these"
             )
     if not (width := spaces.flatdim(space)):
         raise ValueError(
-            f"{task} has the observation space {_shown(space)}, which holds no number; a policy "
+            f"{task} has the observation space {_brief(space)}, which holds no number; a policy "
             "needs at least one"
         )
     return width
@@ -157,7 +157,7 @@ def flattening(space: spaces.Space) -> Callable[[typing.Any], np.ndarray] | None
     return lambda observation: spaces.flatten(space, observation)  # pyright: ignore[reportReturnType]
 
 
-def _shown(space: spaces.Space) -> str:
+def _brief(space: spaces.Space) -> str:
     """The space in one line; arrays of bounds would otherwise fill many."""
     return textwrap.shorten(str(space), _MAX_SHOWN, placeholder=" ...")
 

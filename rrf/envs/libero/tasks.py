@@ -15,12 +15,14 @@ def instruction_of(task: str) -> str:
     return _SCENE.sub("", task).replace("_", " ")
 
 
-def _named(instructions: Iterable[str], scene: str = "") -> list[str]:
+def _task_names(instructions: Iterable[str], scene: str = "") -> list[str]:
     return [f"{scene}{text.replace(' ', '_')}" for text in instructions]
 
 
-def _in_scenes(instructions: Mapping[str, Iterable[str]]) -> list[str]:
-    return [name for scene, texts in instructions.items() for name in _named(texts, f"{scene}_")]
+def _task_names_in_scenes(instructions: Mapping[str, Iterable[str]]) -> list[str]:
+    return [
+        name for scene, texts in instructions.items() for name in _task_names(texts, f"{scene}_")
+    ]
 
 
 _PLACES = (
@@ -211,15 +213,15 @@ _MANY = {
 }
 
 _OF_SUITE = {
-    "libero-spatial": _named(
+    "libero-spatial": _task_names(
         f"pick up the black bowl {p} and place it on the plate" for p in _PLACES
     ),
-    "libero-object": _named(
+    "libero-object": _task_names(
         f"pick up the {thing} and place it in the basket" for thing in _OBJECTS
     ),
-    "libero-goal": _named(_GOALS),
-    "libero-10": _in_scenes(_LONG),
-    "libero-90": _in_scenes(_MANY),
+    "libero-goal": _task_names(_GOALS),
+    "libero-10": _task_names_in_scenes(_LONG),
+    "libero-90": _task_names_in_scenes(_MANY),
 }
 SUITES = {
     **{suite: tuple(tasks) for suite, tasks in _OF_SUITE.items()},

@@ -358,8 +358,8 @@ def _muted_stderr() -> Iterator[None]:
     sys.stderr.flush()
     saved = os.dup(2)
     try:
-        with Path(os.devnull).open("wb") as nothing:
-            os.dup2(nothing.fileno(), 2)
+        with Path(os.devnull).open("wb") as null_device:
+            os.dup2(null_device.fileno(), 2)
         yield
     finally:
         os.dup2(saved, 2)

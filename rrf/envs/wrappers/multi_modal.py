@@ -52,8 +52,8 @@ class MultiModal(ControlEnvWrapper):
         """
         super().__init__(env)
         self.instruction = instruction
-        everything = range(env.num_envs)
-        self._film = EpisodeFilm(env, everything, image_size, cameras, renderer, device)
+        all_envs = range(env.num_envs)
+        self._film = EpisodeFilm(env, all_envs, image_size, cameras, renderer, device)
         self.image_shapes = {_group(camera): (*image_size, 3) for camera in cameras}
         self._images: dict[str, torch.Tensor] | None = None
         self._final_images: dict[str, torch.Tensor] | None = None
@@ -107,8 +107,8 @@ class MultiModal(ControlEnvWrapper):
     def _draw_endings(self, ended: list[int]) -> None:
         if self._next_hook is not None:
             self._next_hook(ended)
-        shown = [index for index in ended if index < self.num_envs]
-        self._final_images = self._draw(shown) if shown else None
+        ended_and_drawn = [index for index in ended if index < self.num_envs]
+        self._final_images = self._draw(ended_and_drawn) if ended_and_drawn else None
 
     def _instruction_extras(self) -> dict[str, list[str]]:
         return (

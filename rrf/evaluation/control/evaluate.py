@@ -189,8 +189,8 @@ def check_fit(
     ):
         if trained != expected:
             raise ValueError(
-                f"the policy was trained with {_shown(trained)} {what} ({interface.task}), but "
-                f"protocol '{protocol.name}' has {_shown(expected)} ({judged.task})"
+                f"the policy was trained with {_number_or_no(trained)} {what} ({interface.task}), "
+                f"but protocol '{protocol.name}' has {_number_or_no(expected)} ({judged.task})"
             )
     if protocol.commands and not isinstance(env, VelocityEnv):
         raise ValueError(
@@ -205,7 +205,7 @@ def check_fit(
         )
 
 
-def _shown(number: float | None) -> str:
+def _number_or_no(number: float | None) -> str:
     return "no" if number is None else f"{number:g}"
 
 

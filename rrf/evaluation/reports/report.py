@@ -88,7 +88,7 @@ def write_report(
         lineage=_lineage(evaluation, lineage),
         missing=lineage.missing,
         protocol={"hash": evaluation.protocol_hash, "evaluation digest": evaluation.digest}
-        | {key: _shown(value) for key, value in evaluation.protocol.items() if key != "type"},
+        | {key: _as_text(value) for key, value in evaluation.protocol.items() if key != "type"},
         config=config and yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True),
     )
     atomic.write_text(folder / REPORT, page)
@@ -197,8 +197,8 @@ def _chart_of(name: str, curves: Mapping[str, Curve]) -> str:
 def _lineage(evaluation: Evaluation, lineage: Lineage) -> dict[str, str]:
     facts, keys = lineage.facts(), _CODE if lineage.environment else (*_DATASET, *_CODE)
     rows = {"checkpoint_digest": evaluation.checkpoint_digest}
-    rows |= {key: _shown(facts.get(key)) for key in keys}
-    return rows | {key: _shown(facts[key]) for key in facts if key not in (*keys, "missing")}
+    rows |= {key: _as_text(facts.get(key)) for key in keys}
+    return rows | {key: _as_text(facts[key]) for key in facts if key not in (*keys, "missing")}
 
 
 def _numbers(rate: Rate) -> list[str]:
@@ -210,7 +210,7 @@ def _title(label: str) -> str:
     return label.removeprefix("baseline-").replace("-", " ")
 
 
-def _shown(value) -> str:
+def _as_text(value) -> str:
     if value is None:
         return "not recorded"
     if isinstance(value, (list, tuple)):

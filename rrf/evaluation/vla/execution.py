@@ -55,9 +55,9 @@ class RecedingHorizon:
 
     def act(self, episodes: Sequence[Acting]) -> np.ndarray:
         """The next actions of all episodes, [B, E, A]."""
-        return self._asked(episodes)[:, : self._protocol.execute_steps]
+        return self._new_chunks(episodes)[:, : self._protocol.execute_steps]
 
-    def _asked(
+    def _new_chunks(
         self,
         episodes: Sequence[Acting],
         rests: Sequence[np.ndarray] | None = None,
@@ -88,7 +88,7 @@ class TemporalEnsemble(RecedingHorizon):
         self._rate = cfg.rate
 
     def act(self, episodes: Sequence[Acting]) -> np.ndarray:
-        for episode, chunk in zip(episodes, self._asked(episodes), strict=True):
+        for episode, chunk in zip(episodes, self._new_chunks(episodes), strict=True):
             episode.chunks.append((episode.steps, chunk))
             if len(episode.chunks) > len(chunk):
                 episode.chunks.popleft()  # it is over
@@ -121,7 +121,7 @@ class RealTimeChunking(RecedingHorizon):
         return f"protocol '{self._protocol.name}' executes by real-time chunking, but "
 
     def act(self, episodes: Sequence[Acting]) -> np.ndarray:
-        rests = [self._rest(episode) for episode in episodes]
+        rests = [self._rest_of_chunk(episode) for episode in episodes]
         for length in sorted({len(rest) for rest in rests}):  # a batch has rests of one length
             rows = [row for row, rest in enumerate(rests) if len(rest) == length]
             chosen = [episodes[row] for row in rows]
@@ -131,7 +131,7 @@ class RealTimeChunking(RecedingHorizon):
                 episodes[row].chunks = collections.deque([(episodes[row].steps, chunk)])
         return np.stack([e.chunks[0][1][: self._protocol.execute_steps] for e in episodes])
 
-    def _rest(self, episode: Acting) -> np.ndarray:
+    def _rest_of_chunk(self, episode: Acting) -> np.ndarray:
         """What is left of an episode's running chunk, [K, A]."""
         if not episode.chunks:
             return np.empty((0, 0), np.float32)
@@ -141,10 +141,10 @@ class RealTimeChunking(RecedingHorizon):
     def _continued(self, episodes: Sequence[Acting], rests: Sequence[np.ndarray]) -> np.ndarray:
         """Chunks that continue rests of one length, [B, H, A]."""
         if len(rests[0]) == 0:
-            return self._asked(episodes)
+            return self._new_chunks(episodes)
         frozen = schedules.num_frozen(self._delay, len(rests[0]))
         try:
-            chunks = self._asked(episodes, rests, frozen)
+            chunks = self._new_chunks(episodes, rests, frozen)
         except NotImplementedError as error:
             raise ValueError(f"{self._refusal}{error}") from error
         # Equal up to rounding; the robot executes these before the answer is there.

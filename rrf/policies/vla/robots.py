@@ -60,15 +60,15 @@ def normalizers(
 ) -> tuple[AnyNormalize, AnyNormalize]:
     """What normalises state and action, from the statistics of one robot, or of several by tag."""
 
-    def made(stats: Mapping) -> tuple[Normalize, Normalize]:
+    def normalizers_of(stats: Mapping) -> tuple[Normalize, Normalize]:
         return (
             Normalize(stats[state_key], cfg.state_normalization, cfg.state_modes),
             Normalize(stats[action_key], cfg.action_normalization, cfg.action_modes),
         )
 
     if not cfg.is_shared:
-        return made(norm_stats)
-    both = {tag: made(norm_stats[tag]) for tag in cfg.robots}
+        return normalizers_of(norm_stats)
+    both = {tag: normalizers_of(norm_stats[tag]) for tag in cfg.robots}
     return (
         NormalizeByRobot({tag: state for tag, (state, _) in both.items()}, cfg.state_width),
         NormalizeByRobot({tag: action for tag, (_, action) in both.items()}, cfg.action_width),

@@ -156,7 +156,7 @@ def _device_map(
     if rest > free[main]:
         raise ValueError(
             f"the parts of the policy outside of its transformer blocks take {_gib(rest)}, but "
-            f"{_named(main)} has {_gib(free[main])} free for weights"
+            f"{_device_name(main)} has {_gib(free[main])} free for weights"
         )
     free[main] -= rest
     sizes = [_num_bytes(block) for block in blocks]
@@ -232,5 +232,5 @@ def _gib(num_bytes: int) -> str:
     return f"{num_bytes / 2**30:.2f} GiB"
 
 
-def _named(device: Device) -> str:
+def _device_name(device: Device) -> str:
     return "main memory" if device == _CPU else f"cuda:{device}"

@@ -55,7 +55,7 @@ class OffPolicyRunner(ControlRunner):
         begin = time.perf_counter()
         num_steps = self.cfg.num_steps_per_env
         for _ in range(self.num_steps // self.env.num_envs % num_steps, num_steps):
-            self._stop_if_told()
+            self._stop_if_signalled()
             start = time.perf_counter()
             self.algorithm.observe(self.step_env(self.algorithm.act(self.observations)))
             acting += time.perf_counter() - start
@@ -70,7 +70,8 @@ class OffPolicyRunner(ControlRunner):
             "replay/gib": self.algorithm.replay.num_bytes / 2**30,
         }
 
-    def _stop_if_told(self) -> None:
+    def _stop_if_signalled(self) -> None:
+        """After a signal, save and raise Interrupted within the iteration."""
         stop = self.signals.received if self.signals else None
         if stop:
             self.require_finite({})

@@ -91,7 +91,7 @@ class OfflineRunner(OffPolicyRunner):
         means = Means()
         done = self.algorithm.num_updates - self.iteration * wanted  # of an interrupted iteration
         while done < wanted:
-            self._stop_if_told()
+            self._stop_if_signalled()
             count = min(_CHUNK, wanted - done)
             means.add(self.algorithm.make_updates(count))
             done += count

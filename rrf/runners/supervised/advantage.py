@@ -102,10 +102,10 @@ def with_advantage(
 
 def with_dropout(batch: Batch, probability: float, rng: np.random.Generator) -> Batch:
     """A copy of a batch in which some rows do not tell the advantage."""
-    told_b = batch.observation.advantage
-    assert told_b is not None
-    is_dropped_b = rng.random(len(told_b)) < probability
-    return _replaced(batch, np.where(is_dropped_b, 0, told_b).astype(np.int8))
+    advantage_b = batch.observation.advantage
+    assert advantage_b is not None
+    is_dropped_b = rng.random(len(advantage_b)) < probability
+    return _replaced(batch, np.where(is_dropped_b, 0, advantage_b).astype(np.int8))
 
 
 def _replaced(batch: Batch, advantage_b: np.ndarray) -> Batch:

@@ -67,7 +67,7 @@ class Replay:
         self._waiting: list[Job] = []
         for number, group in enumerate(self._groups):
             if group.instead_of is None:
-                self._go_on(number)
+                self._begin_next_stage(number)
 
     def take(self) -> list[Job]:
         """New jobs that may start now."""
@@ -85,11 +85,11 @@ class Replay:
         if self._ended[number] == len(self._groups[number].chunks):
             for later, group in enumerate(self._groups):
                 if group.instead_of == number:
-                    self._go_on(later)
+                    self._begin_next_stage(later)
         elif self._ended[number] in self._stages:
-            self._go_on(number)
+            self._begin_next_stage(number)
 
-    def _go_on(self, number: int) -> None:
+    def _begin_next_stage(self, number: int) -> None:
         """Let a group play its next stage."""
         group, begin = self._groups[number], self._ended[number]
         end = next(stage for stage in self._stages if stage > begin)

@@ -105,8 +105,8 @@ def _remove_looks(spec: mujoco.MjSpec, full: mujoco.MjModel) -> None:
     for mesh in list(spec.meshes):
         if mesh.name not in used:
             spec.delete(mesh)
-    for thing in [*spec.materials, *spec.textures]:
-        spec.delete(thing)
+    for asset in [*spec.materials, *spec.textures]:
+        spec.delete(asset)
 
 
 def _fix_inertia(body: mujoco.MjsBody, full: mujoco.MjModel, index: int) -> None:
@@ -134,9 +134,9 @@ def _name_everything(spec: mujoco.MjSpec) -> dict[str, list[str]]:
     }
     names: dict[str, list[str]] = {}
     for kind, objects in kinds.items():
-        for index, thing in enumerate(objects):
-            thing.name = thing.name or f"rrf_{kind}_{index}"
-        names[kind] = [thing.name for thing in objects]
+        for index, element in enumerate(objects):
+            element.name = element.name or f"rrf_{kind}_{index}"
+        names[kind] = [element.name for element in objects]
     return names
 
 

@@ -188,8 +188,8 @@ class NativeModel:
         """Give every environment its own values of a field."""
         if name in self.expanded:
             return
-        one_row = getattr(self, name)
-        vars(self)[name] = self.expanded[name] = one_row.contiguous().clone()
+        shared_values = getattr(self, name)
+        vars(self)[name] = self.expanded[name] = shared_values.contiguous().clone()
         self._to_read.pop(name, None)
 
     def row(self, name: str) -> torch.Tensor:

@@ -41,7 +41,7 @@ def load_head(head: GrootHead, folder: str | Path) -> None:
     Raises:
         ValueError: If names or shapes do not agree, or if a file is no safetensors file.
     """
-    _require_no_own(head)
+    _require_no_std_network(head)
     fill(head, folder, head_name, f"GR00T's head ({head.cfg.version})")
 
 
@@ -73,7 +73,7 @@ def published_weights(policy: VLMPolicy) -> dict[str, torch.Tensor]:
     """The weights of a policy under their published names, with adapters merged into them; without
     an unused lm_head."""
     head = _head_of(policy)
-    _require_no_own(head)
+    _require_no_std_network(head)
     prefix = BACKBONES[head.cfg.version]
     return {
         **{HEAD + name: value for name, value in merged_weights(head).items()},
@@ -135,7 +135,7 @@ def _head_of(policy: VLMPolicy) -> GrootHead:
     return policy.head
 
 
-def _require_no_own(head: GrootHead) -> None:
+def _require_no_std_network(head: GrootHead) -> None:
     if any(name.startswith(_OWN) for name in head.state_dict()):
         raise ValueError(
             "the head has a std network (noise_method: reinflow), which published checkpoints do "

@@ -43,7 +43,7 @@ _OWN = ("head.log_std_ha",)  # the std of reinforcement learning, which no publi
 _EMPTY_RANGE = 1e-8
 _ADAPTER_ALPHA = 16  # OFT's alpha is the rank, but at most this
 
-Found = tuple[tuple[int, ...], Callable[[], torch.Tensor]]
+Published = tuple[tuple[int, ...], Callable[[], torch.Tensor]]  # a tensor's shape, and its loader
 
 
 def read(folder: str | Path, dataset: str, cfg: VLMPolicyCfg) -> VLMPolicy:
@@ -114,9 +114,9 @@ def norm_stats_of(config: Mapping, dataset: str, state_dim: int = 0) -> dict[str
     return {key: _with_ranges(stats) for key, stats in statistics.items()}
 
 
-def tensors_of(folder: Path, film: bool) -> dict[str, Found]:
+def tensors_of(folder: Path, film: bool) -> dict[str, Published]:
     """Our name of every published tensor -> its shape, and how to load it."""
-    tensors: dict[str, Found] = {}
+    tensors: dict[str, Published] = {}
     for file in weight_files(folder):
         with safetensors.safe_open(file, "pt") as shard:
             for name in shard.keys():  # noqa: SIM118 (not a mapping)
@@ -268,7 +268,7 @@ def _load(file: Path, name: str) -> torch.Tensor:
         return shard.get_tensor(name)
 
 
-def _in_memory(tensor: torch.Tensor) -> Found:
+def _in_memory(tensor: torch.Tensor) -> Published:
     return tuple(tensor.shape), lambda: tensor
 
 
