@@ -45,8 +45,6 @@ class Cusum:
     """The allowance: failures per night that leave the statistic where it is, times 8."""
     limit: int
     """The threshold, times 8."""
-    false_alarm: float
-    """The chance of an alarm within `NIGHTS` independent nights at the success rate `kept`."""
 
     @property
     def allowance(self) -> float:
@@ -70,21 +68,42 @@ class Cusum:
             )
         return max(0.0, statistic + (episodes - successes) - self.allowance)
 
+    @property
+    def false_alarm(self) -> float:
+        """The chance of an alarm within `NIGHTS` independent nights at the success rate `kept`."""
+        return self.alarm_chance(self.kept)
+
     def alarm_chance(self, success: float, nights: int = NIGHTS) -> float:
         """The chance of an alarm within a number of independent nights at a success rate."""
-        failures = _binomial(self.episodes, 1 - success)
-        return _reached(failures, self.eighths, self.limit, nights)
+        steps = self._transitions(success)
+        state_chances = np.zeros(self.limit)
+        state_chances[0] = 1
+        for _ in range(nights):
+            state_chances = state_chances @ steps
+        return float(max(0.0, 1 - state_chances.sum()))
 
     def mean_nights(self, success: float) -> float:
         """The mean number of independent nights until the alarm at a success rate; inf above a
         million.
         """
-        steps = _transitions(_binomial(self.episodes, 1 - success), self.eighths, self.limit)
+        steps = self._transitions(success)
         try:
             nights = np.linalg.solve(np.eye(self.limit) - steps, np.ones(self.limit))[0]
         except np.linalg.LinAlgError:
             return math.inf
         return float(nights) if 1 <= nights <= _NEVER else math.inf
+
+    def _transitions(self, success: float) -> np.ndarray:
+        """The chance of each step between two statistics below the limit, float64 [limit, limit].
+        What a row lacks to 1 is the chance of an alarm.
+        """
+        failures = _binomial(self.episodes, 1 - success)
+        states, counts = np.arange(self.limit), np.arange(len(failures))
+        after = np.maximum(0, states[:, None] + _EIGHTHS * counts - self.eighths)
+        row, count = np.nonzero(after < self.limit)
+        steps = np.zeros((self.limit, self.limit))
+        np.add.at(steps, (row, after[row, count]), failures[count])
+        return steps
 
 
 @functools.lru_cache(maxsize=1024)
@@ -117,10 +136,12 @@ def cusum(successes: int, episodes: int, per_night: int, false_alarm: float) -> 
     worse = math.log(kept / detected)  # by one success, the log-likelihood ratio falls by this ...
     share = worse / (worse + math.log((1 - detected) / (1 - kept)))  # ... and rises by the rest
     eighths = round(_EIGHTHS * share * per_night)
-    failures = _binomial(per_night, 1 - kept)
+
+    def rule(limit: int) -> Cusum:
+        return Cusum(per_night, kept, eighths, limit)
 
     def is_enough(limit: int) -> bool:
-        return _reached(failures, eighths, limit, NIGHTS) <= false_alarm - bound_error
+        return rule(limit).false_alarm <= false_alarm - bound_error
 
     high = _EIGHTHS
     while not is_enough(high):
@@ -129,8 +150,7 @@ def cusum(successes: int, episodes: int, per_night: int, false_alarm: float) -> 
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if is_enough(middle) else (middle, high)
-    chance = _reached(failures, eighths, high, NIGHTS)
-    return Cusum(per_night, kept, eighths, high, chance)
+    return rule(high)
 
 
 def _binomial(episodes: int, rate: float) -> np.ndarray:
@@ -140,23 +160,3 @@ def _binomial(episodes: int, rate: float) -> np.ndarray:
     k = np.arange(episodes + 1)
     ways = gammaln(episodes + 1) - gammaln(k + 1) - gammaln(episodes - k + 1)
     return np.exp(ways + xlogy(k, rate) + xlog1py(episodes - k, -rate))
-
-
-def _transitions(failures: np.ndarray, eighths: int, limit: int) -> np.ndarray:
-    """From each statistic below the limit to each, float64 [limit, limit]; the rest is alarm."""
-    states, counts = np.arange(limit), np.arange(len(failures))
-    after = np.maximum(0, states[:, None] + _EIGHTHS * counts - eighths)  # [limit, episodes + 1]
-    row, count = np.nonzero(after < limit)
-    steps = np.zeros((limit, limit))
-    np.add.at(steps, (row, after[row, count]), failures[count])
-    return steps
-
-
-def _reached(failures: np.ndarray, eighths: int, limit: int, nights: int) -> float:
-    """The chance that the statistic reaches the limit within some nights, from 0."""
-    steps = _transitions(failures, eighths, limit)
-    where = np.zeros(limit)
-    where[0] = 1
-    for _ in range(nights):
-        where = where @ steps
-    return float(max(0.0, 1 - where.sum()))
