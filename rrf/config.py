@@ -302,6 +302,30 @@ def read_yaml(path: str | Path) -> dict:
     return formats.CONFIG.read(data, path)
 
 
+def require_at_least_one(cfg: typing.Any, *names: str) -> None:
+    """Raise ValueError if one of these fields is below 1; null passes."""
+    _require(cfg, names, lambda value: value >= 1, "1 or more")
+
+
+def require_positive(cfg: typing.Any, *names: str) -> None:
+    """Raise ValueError if one of these fields is 0 or below; null passes."""
+    _require(cfg, names, lambda value: value > 0, "above 0")
+
+
+def require_not_negative(cfg: typing.Any, *names: str) -> None:
+    """Raise ValueError if one of these fields is below 0; null passes."""
+    _require(cfg, names, lambda value: value >= 0, "0 or more")
+
+
+def _require(
+    cfg: typing.Any, names: Iterable[str], is_allowed: Callable[[float], bool], allowed: str
+) -> None:
+    for name in names:
+        value = getattr(cfg, name)
+        if value is not None and not is_allowed(value):
+            raise ValueError(f"{name} is {value}, allowed: {allowed}")
+
+
 def did_you_mean(name: str, names: Iterable[str]) -> str:
     """The end of an error about an unknown name: the closest known name, or else all of them."""
     known = sorted(names)

@@ -7,7 +7,7 @@ images also needs a name in `rrf.envs.ENVS`.
 
 import typing
 
-from rrf.config import Cfg, configclass, did_you_mean, trust
+from rrf.config import Cfg, configclass, did_you_mean, require_at_least_one, trust
 
 if typing.TYPE_CHECKING:
     from rrf.envs.vec_env import InitialState
@@ -60,11 +60,9 @@ class VecEnvCfg(Cfg):
     black."""
 
     def __post_init__(self):
-        for name in ("num_envs", "chunk_length", "action_repeat", "max_episode_steps"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
-        if self.image_size < 1:
-            raise ValueError(f"image_size={self.image_size} must be at least 1")
+        require_at_least_one(
+            self, "num_envs", "chunk_length", "action_repeat", "max_episode_steps", "image_size"
+        )
         for task, steps in self.horizons.items():
             if task not in self.tasks:
                 near = did_you_mean(task, self.tasks)

@@ -3,7 +3,7 @@
 import typing
 from collections.abc import Mapping
 
-from rrf.config import Cfg, configclass
+from rrf.config import Cfg, configclass, require_positive
 
 
 @configclass
@@ -23,8 +23,7 @@ class AdamWCfg(Cfg):
     bitsandbytes`."""
 
     def __post_init__(self):
-        if self.lr <= 0:
-            raise ValueError(f"lr is {self.lr}, allowed: above 0")
+        require_positive(self, "lr")
 
 
 @configclass

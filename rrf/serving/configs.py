@@ -2,7 +2,13 @@
 
 import ipaddress
 
-from rrf.config import Cfg, configclass
+from rrf.config import (
+    Cfg,
+    configclass,
+    require_at_least_one,
+    require_not_negative,
+    require_positive,
+)
 
 
 @configclass
@@ -46,14 +52,11 @@ class ServingCfg(Cfg):
     def __post_init__(self):
         if not 0 <= self.port <= 65535:
             raise ValueError(f"port is {self.port}, allowed: 0 to 65535")
-        for name in ("max_batch", "max_connections"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}, allowed: 1 or more")
-        for name in ("max_message_mb", "idle_s", "ping_s", "handshake_s", "send_s", "drain_s"):
-            if getattr(self, name) <= 0:
-                raise ValueError(f"{name} is {getattr(self, name)}, allowed: above 0")
-        if self.max_wait_ms < 0:
-            raise ValueError(f"max_wait_ms is {self.max_wait_ms}, allowed: 0 or more")
+        require_at_least_one(self, "max_batch", "max_connections")
+        require_positive(
+            self, "max_message_mb", "idle_s", "ping_s", "handshake_s", "send_s", "drain_s"
+        )
+        require_not_negative(self, "max_wait_ms")
         if (self.certificate is None) != (self.key is None):
             raise ValueError("TLS needs both the certificate and its key")
 

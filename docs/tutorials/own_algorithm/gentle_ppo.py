@@ -6,9 +6,9 @@ with mu the mean action. `rrf ... --import gentle_ppo` runs the registration at 
 it would be a line in `rrf/presets/__init__.py`.
 """
 
-from rrf.algorithms.on_policy.configs import PPOCfg, require_not_negative
+from rrf.algorithms.on_policy.configs import PPOCfg
 from rrf.algorithms.on_policy.ppo import PPO
-from rrf.config import configclass
+from rrf.config import configclass, require_not_negative
 from rrf.policies.control.actor_critic import Distribution
 from rrf.presets import PRESETS
 from rrf.presets.gymnasium import pendulum_ppo

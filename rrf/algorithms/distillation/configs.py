@@ -2,7 +2,7 @@
 
 import typing
 
-from rrf.config import Cfg, configclass
+from rrf.config import Cfg, configclass, require_at_least_one, require_positive
 
 
 @configclass(builds="rrf.algorithms.distillation.distillation:Distillation")
@@ -22,13 +22,8 @@ class DistillationCfg(Cfg):
     """Distance between the means of student and teacher: squared, or Huber's with delta 1."""
 
     def __post_init__(self):
-        for name in ("num_learning_epochs", "gradient_length"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}, allowed: 1 or more")
-        for name in ("learning_rate", "max_grad_norm"):
-            value = getattr(self, name)
-            if value is not None and value <= 0:
-                raise ValueError(f"{name} is {value}, allowed: above 0")
+        require_at_least_one(self, "num_learning_epochs", "gradient_length")
+        require_positive(self, "learning_rate", "max_grad_norm")
 
 
 @configclass(builds="rrf.algorithms.distillation.dagger:DAgger")
@@ -48,6 +43,4 @@ class DAggerCfg(DistillationCfg):
         super().__post_init__()
         if not 0 <= self.beta <= 1:
             raise ValueError(f"beta is {self.beta}, allowed: 0 to 1")
-        for name in ("dataset_size", "sequences_per_batch"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}, allowed: 1 or more")
+        require_at_least_one(self, "dataset_size", "sequences_per_batch")

@@ -2,8 +2,8 @@
 
 import typing
 
-from rrf.algorithms.on_policy.configs import PPOCfg, require_not_negative
-from rrf.config import configclass
+from rrf.algorithms.on_policy.configs import PPOCfg
+from rrf.config import configclass, require_at_least_one, require_not_negative, require_positive
 from rrf.networks.configs import MLPCfg, plain_mlp
 
 
@@ -52,15 +52,17 @@ class AMPCfg(PPOCfg):
         super().__post_init__()
         names = ("task_weight", "style_weight", "gradient_penalty", "logit_penalty", "weight_decay")
         require_not_negative(self, *names)
-        for name in (
-            *("discriminator_learning_rate", "discriminator_max_grad_norm"),
-            *("observation_clip", "style_weight"),
-        ):
-            if getattr(self, name) <= 0:
-                raise ValueError(f"{name} is {getattr(self, name)}, allowed: above 0")
-        for name in (
-            *("discriminator_updates", "discriminator_batch_size"),
-            *("style_replay_size", "replay_samples"),
-        ):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}, allowed: 1 or more")
+        require_positive(
+            self,
+            "discriminator_learning_rate",
+            "discriminator_max_grad_norm",
+            "observation_clip",
+            "style_weight",
+        )
+        require_at_least_one(
+            self,
+            "discriminator_updates",
+            "discriminator_batch_size",
+            "style_replay_size",
+            "replay_samples",
+        )

@@ -2,8 +2,14 @@
 
 import typing
 
-from rrf.algorithms.on_policy.configs import PPOCfg, require_not_negative
-from rrf.config import Cfg, configclass
+from rrf.algorithms.on_policy.configs import PPOCfg
+from rrf.config import (
+    Cfg,
+    configclass,
+    require_at_least_one,
+    require_not_negative,
+    require_positive,
+)
 from rrf.networks.configs import MLPCfg, plain_mlp
 
 
@@ -24,11 +30,8 @@ class DiscriminatorCfg(Cfg):
 
     def __post_init__(self):
         require_not_negative(self, "gradient_penalty_coef")
-        for name in ("num_updates", "batch_size"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}, allowed: 1 or more")
-        if self.learning_rate <= 0:
-            raise ValueError(f"learning_rate is {self.learning_rate}, allowed: above 0")
+        require_at_least_one(self, "num_updates", "batch_size")
+        require_positive(self, "learning_rate")
 
 
 @configclass(builds="rrf.algorithms.imitation.gail:GAIL")

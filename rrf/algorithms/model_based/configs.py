@@ -4,7 +4,7 @@ import typing
 
 from rrf.algorithms.off_policy.configs import SACCfg
 from rrf.algorithms.on_policy.configs import PPOCfg
-from rrf.config import Cfg, configclass
+from rrf.config import Cfg, configclass, require_at_least_one, require_not_negative
 from rrf.networks.configs import MLPCfg, plain_mlp
 
 
@@ -44,9 +44,9 @@ class EnsembleCfg(Cfg):
     """Precision of the hidden layers; see the algorithm's precision."""
 
     def __post_init__(self):
-        for name in ("num_members", "batch_size", "max_holdout", "patience", "max_updates"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}, allowed: 1 or more")
+        require_at_least_one(
+            self, "num_members", "batch_size", "max_holdout", "patience", "max_updates"
+        )
         if not 1 <= self.num_elites <= self.num_members:
             raise ValueError(
                 f"num_elites is {self.num_elites}, allowed: 1 to num_members, which is "
@@ -91,9 +91,7 @@ class MBPOCfg(SACCfg):
 
     def __post_init__(self):
         super().__post_init__()
-        for name in ("train_interval", "branches_per_training", "num_trainings_kept"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}, allowed: 1 or more")
+        require_at_least_one(self, "train_interval", "branches_per_training", "num_trainings_kept")
         begin, end, first, last = self.branch_schedule
         if not (0 <= begin < end and first >= 1 and last >= 1):
             raise ValueError(
@@ -132,10 +130,7 @@ class ModelPPOCfg(PPOCfg):
 
     def __post_init__(self):
         super().__post_init__()
-        for name in ("replay_size", "branches_per_iteration", "branch_length"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}, allowed: 1 or more")
-        if self.warmup_iterations < 0:
-            raise ValueError(f"warmup_iterations is {self.warmup_iterations}, allowed: 0 or more")
+        require_at_least_one(self, "replay_size", "branches_per_iteration", "branch_length")
+        require_not_negative(self, "warmup_iterations")
         if self.action_limit is not None and self.action_limit <= 0:
             raise ValueError(f"action_limit is {self.action_limit}, allowed: above 0, or null")

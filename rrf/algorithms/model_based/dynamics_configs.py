@@ -1,6 +1,6 @@
 """Configs of models of the dynamics that recorded transitions teach. Does not import torch."""
 
-from rrf.config import Cfg, configclass
+from rrf.config import Cfg, configclass, require_at_least_one
 from rrf.networks.configs import MLPCfg, plain_mlp
 from rrf.policies.control.configs import ControlPolicyCfg
 
@@ -13,8 +13,7 @@ class DynamicsModelCfg(ControlPolicyCfg):
     """Number of pairs of state and action that a prediction reads, the current one included."""
 
     def __post_init__(self):
-        if self.context < 1:
-            raise ValueError(f"context is {self.context}, allowed: 1 or more")
+        require_at_least_one(self, "context")
 
 
 @configclass(builds="rrf.algorithms.model_based.dynamics_models:MLPDynamics")
@@ -39,9 +38,7 @@ class TransformerDynamicsCfg(DynamicsModelCfg):
 
     def __post_init__(self):
         super().__post_init__()
-        for name in ("num_layers", "width", "num_heads"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}, allowed: 1 or more")
+        require_at_least_one(self, "num_layers", "width", "num_heads")
         if self.width % self.num_heads:
             raise ValueError(
                 f"width is {self.width} and num_heads {self.num_heads}; width must be a multiple "
@@ -66,9 +63,7 @@ class DynamicsCfg(Cfg):
     """Weight of the loss of terminations against that of rewards and states."""
 
     def __post_init__(self):
-        for name in ("decay_updates", "batch_size", "window"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}, allowed: 1 or more")
+        require_at_least_one(self, "decay_updates", "batch_size", "window")
         if self.learning_rate <= 0 or self.termination_weight < 0:
             raise ValueError(
                 f"learning_rate is {self.learning_rate} and termination_weight "

@@ -2,7 +2,13 @@
 
 import typing
 
-from rrf.config import Cfg, configclass
+from rrf.config import (
+    Cfg,
+    configclass,
+    require_at_least_one,
+    require_not_negative,
+    require_positive,
+)
 
 
 @configclass
@@ -38,20 +44,14 @@ class OffPolicyCfg(Cfg):
     that is with AMX, or with AVX512-BF16 on AMD."""
 
     def __post_init__(self):
-        for name in ("batch_size", "n_steps", "policy_delay"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}, allowed: 1 or more")
-        for name in ("actor_lr", "critic_lr", "updates_per_step", "max_grad_norm"):
-            value = getattr(self, name)
-            if value is not None and value <= 0:
-                raise ValueError(f"{name} is {value}, allowed: above 0")
+        require_at_least_one(self, "batch_size", "n_steps", "policy_delay")
+        require_positive(self, "actor_lr", "critic_lr", "updates_per_step", "max_grad_norm")
         if not (0 <= self.gamma <= 1 and 0 < self.tau <= 1):
             raise ValueError(
                 f"gamma is {self.gamma} and tau is {self.tau}, allowed: gamma from 0 to 1, and tau "
                 "above 0 and up to 1"
             )
-        if self.warmup_steps < 0:
-            raise ValueError(f"warmup_steps is {self.warmup_steps}, allowed: 0 or more")
+        require_not_negative(self, "warmup_steps")
 
 
 @configclass(builds="rrf.algorithms.off_policy.sac:SAC")
@@ -69,9 +69,7 @@ class SACCfg(OffPolicyCfg):
 
     def __post_init__(self):
         super().__post_init__()
-        for name in ("alpha_lr", "init_alpha"):
-            if getattr(self, name) <= 0:
-                raise ValueError(f"{name} is {getattr(self, name)}, allowed: above 0")
+        require_positive(self, "alpha_lr", "init_alpha")
 
 
 @configclass(builds="rrf.algorithms.off_policy.dsac:DSAC")
@@ -86,8 +84,7 @@ class DSACCfg(SACCfg):
 
     def __post_init__(self):
         super().__post_init__()
-        if self.td_bound <= 0:
-            raise ValueError(f"td_bound is {self.td_bound}, allowed: above 0")
+        require_positive(self, "td_bound")
 
 
 @configclass(builds="rrf.algorithms.off_policy.dsac:DSACT")
@@ -126,11 +123,8 @@ class SACSeqCfg(SACCfg):
 
     def __post_init__(self):
         super().__post_init__()
-        for name in ("sequence_length", "stride"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}, allowed: 1 or more")
-        if self.burn_in < 0:
-            raise ValueError(f"burn_in is {self.burn_in}, allowed: 0 or more")
+        require_at_least_one(self, "sequence_length", "stride")
+        require_not_negative(self, "burn_in")
         if self.precision != "fp32":
             raise ValueError(
                 f"precision is {self.precision}, but learning from sequences needs precision=fp32"

@@ -1,7 +1,7 @@
 """Configs of the algorithms for recorded transitions. This file does not import torch."""
 
 from rrf.algorithms.off_policy.configs import OffPolicyCfg, SACCfg
-from rrf.config import configclass
+from rrf.config import configclass, require_not_negative, require_positive
 
 
 @configclass(builds="rrf.algorithms.offline.cloning:Cloning")
@@ -28,9 +28,7 @@ class TD3BCCfg(OffPolicyCfg):
 
     def __post_init__(self):
         super().__post_init__()
-        for name in ("alpha", "target_noise", "max_target_noise"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name} is {getattr(self, name)}, allowed: 0 or more")
+        require_not_negative(self, "alpha", "target_noise", "max_target_noise")
 
 
 @configclass(builds="rrf.algorithms.offline.iql:IQL")
@@ -55,10 +53,7 @@ class IQLCfg(OffPolicyCfg):
         super().__post_init__()
         if not 0 < self.expectile < 1:
             raise ValueError(f"expectile is {self.expectile}, allowed: between 0 and 1")
-        for name in ("value_lr", "beta", "max_weight", "actor_decay_updates"):
-            value = getattr(self, name)
-            if value is not None and value <= 0:
-                raise ValueError(f"{name} is {value}, allowed: above 0")
+        require_positive(self, "value_lr", "beta", "max_weight", "actor_decay_updates")
 
 
 @configclass(builds="rrf.algorithms.offline.cql:CQL")
@@ -97,10 +92,7 @@ class CQLCfg(SACCfg):
 
     def __post_init__(self):
         super().__post_init__()
-        for name in ("cql_temperature", "max_gap"):
-            value = getattr(self, name)
-            if value is not None and value <= 0:
-                raise ValueError(f"{name} is {value}, allowed: above 0")
+        require_positive(self, "cql_temperature", "max_gap")
         if self.cql_alpha < 0 or self.num_actions < 1 or self.cloning_updates < 0:
             raise ValueError(
                 f"cql_alpha is {self.cql_alpha}, num_actions {self.num_actions} and "

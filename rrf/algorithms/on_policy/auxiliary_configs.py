@@ -1,7 +1,7 @@
 """Config of PPO with a loss of the backbone. This file does not import torch."""
 
-from rrf.algorithms.on_policy.configs import PPOCfg, require_not_negative
-from rrf.config import configclass
+from rrf.algorithms.on_policy.configs import PPOCfg
+from rrf.config import configclass, require_not_negative
 
 
 @configclass(builds="rrf.algorithms.on_policy.auxiliary:AuxiliaryPPO")

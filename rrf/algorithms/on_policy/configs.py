@@ -2,14 +2,14 @@
 
 import typing
 
-from rrf.config import Cfg, configclass
+from rrf.config import (
+    Cfg,
+    configclass,
+    require_at_least_one,
+    require_not_negative,
+    require_positive,
+)
 from rrf.networks.configs import MLPCfg, plain_mlp
-
-
-def require_not_negative(cfg: Cfg, *names: str) -> None:
-    for name in names:
-        if getattr(cfg, name) < 0:
-            raise ValueError(f"{name} is {getattr(cfg, name)}, allowed: 0 or more")
 
 
 @configclass(builds="rrf.algorithms.on_policy.rnd:RND")
@@ -37,9 +37,7 @@ class RNDCfg(Cfg):
 
     def __post_init__(self):
         require_not_negative(self, "weight")
-        for name in ("num_features", "num_mini_batches", "num_weight_iterations"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}, allowed: 1 or more")
+        require_at_least_one(self, "num_features", "num_mini_batches", "num_weight_iterations")
 
 
 @configclass(builds="rrf.algorithms.on_policy.symmetry:Symmetry")
@@ -128,12 +126,8 @@ class PPOCfg(Cfg):
     def __post_init__(self):
         if not (0 <= self.gamma <= 1 and 0 <= self.lam <= 1):
             raise ValueError(f"gamma is {self.gamma} and lam {self.lam}, allowed: from 0 to 1")
-        for name in ("clip_param", "learning_rate", "max_grad_norm", "desired_kl"):
-            if getattr(self, name) <= 0:
-                raise ValueError(f"{name} is {getattr(self, name)}, allowed: above 0")
-        for name in ("num_learning_epochs", "num_mini_batches"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}, allowed: 1 or more")
+        require_positive(self, "clip_param", "learning_rate", "max_grad_norm", "desired_kl")
+        require_at_least_one(self, "num_learning_epochs", "num_mini_batches")
         if not 0 < self.min_learning_rate <= self.max_learning_rate:
             raise ValueError(
                 f"min_learning_rate is {self.min_learning_rate} and max_learning_rate is "
@@ -177,8 +171,7 @@ class SAPGCfg(PPOCfg):
         super().__post_init__()
         names = ("off_policy_ratio", "off_policy_coef", "follower_entropy_coef")
         require_not_negative(self, *names)
-        if self.max_importance <= 0:
-            raise ValueError(f"max_importance is {self.max_importance}, allowed: above 0")
+        require_positive(self, "max_importance")
 
 
 @configclass(builds="rrf.algorithms.on_policy.epo:EPO")
@@ -197,8 +190,7 @@ class EPOCfg(SAPGCfg):
     def __post_init__(self):
         super().__post_init__()
         require_not_negative(self, "mutation_std")
-        if self.evolution_interval < 1:
-            raise ValueError(f"evolution_interval is {self.evolution_interval}, allowed: 1 or more")
+        require_at_least_one(self, "evolution_interval")
         if not 0 < self.elite_fraction < 1:
             raise ValueError(
                 f"elite_fraction is {self.elite_fraction}, allowed: above 0 and below 1"

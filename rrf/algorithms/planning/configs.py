@@ -1,7 +1,7 @@
 """Configs of algorithms that plan. This file does not import torch."""
 
 from rrf.algorithms.off_policy.configs import OffPolicyCfg
-from rrf.config import configclass
+from rrf.config import configclass, require_not_negative, require_positive
 
 _DISCOUNT_RANGE = (0.95, 0.995)
 _DISCOUNTED_SHARE = 5  # the horizon of the discount is a fifth of the episode
@@ -63,13 +63,9 @@ class TDMPC2Cfg(OffPolicyCfg):
         super().__post_init__()
         if self.n_steps != 1:
             raise ValueError(f"n_steps is {self.n_steps}, but learning from sequences needs 1")
-        for name in ("encoder_lr_scale", "rho"):
-            if getattr(self, name) <= 0:
-                raise ValueError(f"{name} is {getattr(self, name)}, allowed: above 0")
+        require_positive(self, "encoder_lr_scale", "rho")
         coefs = ("consistency_coef", "reward_coef", "value_coef", "termination_coef")
-        for name in (*coefs, "entropy_coef", "pretraining_updates"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name} is {getattr(self, name)}, allowed: 0 or more")
+        require_not_negative(self, *coefs, "entropy_coef", "pretraining_updates")
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout is {self.dropout}, allowed: from 0 to below 1")
 

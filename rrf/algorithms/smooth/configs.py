@@ -1,7 +1,7 @@
 """Configs of the PPO variants that make actions smoother. This file does not import torch."""
 
-from rrf.algorithms.on_policy.configs import PPOCfg, require_not_negative
-from rrf.config import configclass
+from rrf.algorithms.on_policy.configs import PPOCfg
+from rrf.config import configclass, require_not_negative
 
 
 @configclass(builds="rrf.algorithms.smooth.caps:CAPS")

@@ -2,7 +2,7 @@
 
 import typing
 
-from rrf.config import Cfg, configclass
+from rrf.config import Cfg, configclass, require_not_negative
 
 
 @configclass
@@ -53,8 +53,7 @@ class AdvantageCfg(Cfg):
             )
         if self.horizon is not None and self.horizon < 1:
             raise ValueError(f"horizon is {self.horizon}, allowed: 1 or more, or null")
-        if self.failure_penalty < 0:
-            raise ValueError(f"failure_penalty is {self.failure_penalty}, allowed: 0 or more")
+        require_not_negative(self, "failure_penalty")
         if self.num_folds < 3:
             raise ValueError(f"num_folds is {self.num_folds}, allowed: 3 or more")
         if not 0 <= self.dropout < 1:

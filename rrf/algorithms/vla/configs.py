@@ -2,7 +2,7 @@
 
 import typing
 
-from rrf.config import Cfg, configclass
+from rrf.config import Cfg, configclass, require_not_negative
 
 
 @configclass
@@ -34,8 +34,7 @@ class BehaviorCloningCfg(Cfg):
     them."""
 
     def __post_init__(self):
-        if self.kl_coef < 0:
-            raise ValueError(f"kl_coef is {self.kl_coef}, allowed: 0 or more")
+        require_not_negative(self, "kl_coef")
 
 
 @configclass
@@ -199,7 +198,4 @@ class VLAPPOCfg(PolicyGradientCfg):
                 f"value_coef is {self.value_coef}, huber_delta {self.huber_delta} and value_clip "
                 f"{self.value_clip}, allowed: above 0"
             )
-        if self.critic_warmup_rounds < 0:
-            raise ValueError(
-                f"critic_warmup_rounds is {self.critic_warmup_rounds}, allowed: 0 or more"
-            )
+        require_not_negative(self, "critic_warmup_rounds")

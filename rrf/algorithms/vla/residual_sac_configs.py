@@ -1,7 +1,7 @@
 """The config of SAC over a frozen policy. No torch here."""
 
 from rrf.algorithms.off_policy.configs import SACCfg
-from rrf.config import configclass
+from rrf.config import configclass, require_at_least_one, require_not_negative
 from rrf.policies.control.off_policy_configs import QNetworkCfg
 from rrf.policies.vla.residual_configs import NORMED_MLP
 
@@ -36,13 +36,8 @@ class ResidualSACCfg(SACCfg):
 
     def __post_init__(self):
         super().__post_init__()
-        for name in ("replay_size", "group_size"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}, allowed: 1 or more")
-        if self.critic_warmup_updates < 0:
-            raise ValueError(
-                f"critic_warmup_updates is {self.critic_warmup_updates}, allowed: 0 or more"
-            )
+        require_at_least_one(self, "replay_size", "group_size")
+        require_not_negative(self, "critic_warmup_updates")
         if self.critic.encoder or self.critic.obs_normalization:
             raise ValueError(
                 "critic has an encoder or obs_normalization, which learning from single chunks "

@@ -2,7 +2,7 @@
 
 import typing
 
-from rrf.config import configclass
+from rrf.config import configclass, require_at_least_one
 from rrf.envs.configs import ControlEnvCfg
 
 
@@ -62,8 +62,7 @@ class EnvPoolEnvCfg(ControlEnvCfg):
 
     def __post_init__(self):
         super().__post_init__()
-        if self.num_threads < 1:
-            raise ValueError(f"num_threads is {self.num_threads}, allowed: 1 or more")
+        require_at_least_one(self, "num_threads")
 
 
 @configclass(builds="rrf.envs.gymnasium.registered:build")

@@ -4,7 +4,7 @@ import dataclasses
 import typing
 from collections.abc import Sequence
 
-from rrf.config import configclass, did_you_mean
+from rrf.config import configclass, did_you_mean, require_at_least_one
 from rrf.envs.configs import VecEnvCfg
 from rrf.envs.metaworld.tasks import NUM_INITIAL_STATES, TASKS
 
@@ -59,9 +59,7 @@ class MetaWorldCfg(VecEnvCfg):
 
     def __post_init__(self):
         super().__post_init__()
-        for name in ("render_batch", "max_engines"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
+        require_at_least_one(self, "render_batch", "max_engines")
         if CONTROL_HZ % self.action_repeat:
             raise ValueError(
                 f"action_repeat={self.action_repeat} must divide {CONTROL_HZ}: 1, 2, 4, 5, 8, …"

@@ -5,7 +5,7 @@ the controllers that run on robots (`rrf.client.controllers`), so that a policy 
 way it will act.
 """
 
-from rrf.config import Cfg, configclass
+from rrf.config import Cfg, configclass, require_not_negative
 
 
 @configclass
@@ -40,8 +40,7 @@ class TemporalEnsembleCfg(ExecutionCfg):
     """m in the weights exp(-m i), where i = 0 is the oldest chunk; 0 for the plain mean."""
 
     def __post_init__(self):
-        if self.rate < 0:
-            raise ValueError(f"rate is {self.rate}, allowed: 0 or more")
+        require_not_negative(self, "rate")
 
     def check(self, execute_steps: int) -> None:
         if execute_steps != 1:
@@ -61,8 +60,7 @@ class RealTimeChunkingCfg(ExecutionCfg):
     takes over. Round up: latency / duration of an action step."""
 
     def __post_init__(self):
-        if self.delay_steps < 0:
-            raise ValueError(f"delay_steps is {self.delay_steps}, allowed: 0 or more")
+        require_not_negative(self, "delay_steps")
 
     def check(self, execute_steps: int) -> None:
         if self.delay_steps > execute_steps:

@@ -1,6 +1,6 @@
 """Configs of encoders that predict what slow sensors will show. This file does not import torch."""
 
-from rrf.config import configclass
+from rrf.config import configclass, require_at_least_one, require_not_negative
 from rrf.policies.control.off_policy_configs import SequenceEncoderCfg
 
 
@@ -20,12 +20,8 @@ class PredictiveEncoderCfg(SequenceEncoderCfg):
     """Weight of the loss of predicting the slow dimensions before they are seen. 0 turns it off."""
 
     def __post_init__(self):
-        for name in ("num_fast", "num_slow", "hidden_size"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}, allowed: 1 or more")
-        for name in ("fast_coef", "slow_coef"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name} is {getattr(self, name)}, allowed: 0 or more")
+        require_at_least_one(self, "num_fast", "num_slow", "hidden_size")
+        require_not_negative(self, "fast_coef", "slow_coef")
 
 
 @configclass(builds="rrf.policies.control.belief_flow:BeliefFlow")

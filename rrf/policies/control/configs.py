@@ -3,7 +3,7 @@
 import dataclasses
 import typing
 
-from rrf.config import Cfg, configclass
+from rrf.config import Cfg, configclass, require_at_least_one, require_positive
 from rrf.networks.configs import MLPCfg, plain_mlp
 
 _HIDDEN = plain_mlp([256, 256], "ELU")
@@ -21,9 +21,7 @@ class MemoryCfg(Cfg):
     """Number of stacked layers."""
 
     def __post_init__(self):
-        for name in ("hidden_size", "num_layers"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}, allowed: 1 or more")
+        require_at_least_one(self, "hidden_size", "num_layers")
 
 
 @configclass
@@ -102,9 +100,7 @@ class LipsNetActorCfg(StateIndStdActorCfg):
 
     def __post_init__(self):
         super().__post_init__()
-        for name in ("init_lipschitz", "eps"):
-            if getattr(self, name) <= 0:
-                raise ValueError(f"{name} is {getattr(self, name)}, allowed: above 0")
+        require_positive(self, "init_lipschitz", "eps")
 
 
 @configclass(builds="rrf.policies.control.actor_critic:CategoricalActor")
@@ -152,6 +148,4 @@ class PopulationPackCfg(ActorCriticPackCfg):
     """Each member learns its own standard deviation, so that some members explore more."""
 
     def __post_init__(self):
-        for name in ("num_members", "latent_dim"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}, allowed: 1 or more")
+        require_at_least_one(self, "num_members", "latent_dim")

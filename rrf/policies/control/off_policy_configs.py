@@ -1,6 +1,6 @@
 """Configs of policies and critics for off-policy algorithms. This file does not import torch."""
 
-from rrf.config import Cfg, configclass
+from rrf.config import Cfg, configclass, require_at_least_one, require_positive
 from rrf.networks.configs import MLPCfg, plain_mlp
 from rrf.policies.control.configs import ControlPolicyCfg
 
@@ -21,8 +21,7 @@ class GRUEncoderCfg(SequenceEncoderCfg):
     """Width of the hidden state, which is also the output."""
 
     def __post_init__(self):
-        if self.hidden_size < 1:
-            raise ValueError(f"hidden_size is {self.hidden_size}, allowed: 1 or more")
+        require_at_least_one(self, "hidden_size")
 
 
 @configclass(builds="rrf.policies.control.sequence_encoder:TransformerEncoder")
@@ -39,9 +38,7 @@ class TransformerEncoderCfg(SequenceEncoderCfg):
     """Length of the history in observations, including the current one."""
 
     def __post_init__(self):
-        for name in ("num_layers", "width", "num_heads", "context"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}, allowed: 1 or more")
+        require_at_least_one(self, "num_layers", "width", "num_heads", "context")
         if self.width % self.num_heads:
             raise ValueError(
                 f"width is {self.width} and num_heads {self.num_heads}; width must be a multiple "
@@ -87,8 +84,7 @@ class RealActorCfg(EncodedNetworkCfg):
                 f"min_log_std is {self.min_log_std} and max_log_std is {self.max_log_std}, "
                 "allowed: min_log_std below max_log_std"
             )
-        if self.action_limit <= 0:
-            raise ValueError(f"action_limit is {self.action_limit}, allowed: above 0")
+        require_positive(self, "action_limit")
 
 
 @configclass(builds="rrf.policies.control.off_policy_actors:SACActor")
@@ -106,8 +102,7 @@ class QNetworkCfg(EncodedNetworkCfg):
     reinforce itself (arXiv:1802.09477)."""
 
     def __post_init__(self):
-        if self.num_critics < 1:
-            raise ValueError(f"num_critics is {self.num_critics}, allowed: 1 or more")
+        require_at_least_one(self, "num_critics")
 
 
 @configclass(builds="rrf.policies.control.batched_critics:DistributionalQ")

@@ -2,7 +2,7 @@
 
 import typing
 
-from rrf.config import Cfg, configclass
+from rrf.config import Cfg, configclass, require_at_least_one
 from rrf.networks.configs import MLPCfg, normed_mlp
 from rrf.policies.control.configs import ControlPolicyCfg
 from rrf.policies.control.off_policy_configs import RealActorCfg
@@ -32,9 +32,7 @@ class PlannerCfg(Cfg):
     """Share of the previous mean in the next one."""
 
     def __post_init__(self):
-        for name in ("horizon", "num_elites", "iterations"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}, allowed: 1 or more")
+        require_at_least_one(self, "horizon", "num_elites", "iterations")
         if not 0 <= self.num_policy_samples < self.num_samples:
             raise ValueError(
                 f"num_policy_samples is {self.num_policy_samples}, allowed: 0 to num_samples - 1, "
@@ -92,9 +90,7 @@ class WorldModelCfg(RealActorCfg):
 
     def __post_init__(self):
         super().__post_init__()
-        for name in ("latent_dim", "num_critics"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}, allowed: 1 or more")
+        require_at_least_one(self, "latent_dim", "num_critics")
         if self.encoder is not None:
             raise ValueError("encoder is set, but a world model has no memory; leave it out")
         group = self.simnorm_group

@@ -1,9 +1,10 @@
 """Configs of policies that see images, and of action heads. This file does not import torch."""
 
 import typing
+from collections.abc import Sequence
 from pathlib import Path
 
-from rrf.config import Cfg, configclass
+from rrf.config import Cfg, configclass, require_at_least_one, require_positive
 from rrf.data.dataset.action_representation import Representation
 from rrf.data.dataset.history import Past
 from rrf.data.schema import Schema
@@ -14,6 +15,22 @@ TimeConvention = typing.Literal["openpi", "gr00t"]
 """openpi: time 1 is noise, velocity is noise - action. gr00t: time 0 is noise, velocity is action -
 noise."""
 NoiseMethod = typing.Literal["flow_sde", "flow_cps", "reinflow"]
+
+
+def require_temperature(temperature: float) -> None:
+    """Raise ValueError unless a head can sample with this temperature."""
+    if temperature <= 0:
+        raise ValueError(
+            f"temperature is {temperature}, allowed: above 0 (sample greedily instead)"
+        )
+
+
+def require_widths(hidden_features: Sequence[int]) -> None:
+    """Raise ValueError unless these are the widths of a head's hidden layers."""
+    if not hidden_features or min(hidden_features) < 1:
+        raise ValueError(
+            f"hidden_features is {hidden_features}, allowed: one width or more, each of 1 or more"
+        )
 
 
 @configclass
@@ -59,8 +76,7 @@ class RegressionHeadCfg(ActionHeadCfg):
     """Error, in normalised action units, above which the loss is linear instead of quadratic."""
 
     def __post_init__(self):
-        if self.huber_beta <= 0:
-            raise ValueError(f"huber_beta is {self.huber_beta}, allowed: above 0")
+        require_positive(self, "huber_beta")
 
 
 @configclass(builds="rrf.policies.vla.action_heads:DiscreteTokenHead")
@@ -80,10 +96,7 @@ class DiscreteTokenHeadCfg(ActionHeadCfg):
     def __post_init__(self):
         if not 2 <= self.num_bins <= 256:
             raise ValueError(f"num_bins is {self.num_bins}, allowed: 2 to 256")
-        if self.temperature <= 0:
-            raise ValueError(
-                f"temperature is {self.temperature}, allowed: above 0 (sample greedily instead)"
-            )
+        require_temperature(self.temperature)
         if self.label_sigma_bins < 0 or not 0 <= self.label_smoothing < 1:
             raise ValueError(
                 f"label_sigma_bins is {self.label_sigma_bins} and label_smoothing is "
@@ -113,10 +126,7 @@ class GaussianDensityCfg(ActionHeadCfg):
                 f"min_std, initial_std, max_std are {self.min_std}, {self.initial_std}, "
                 f"{self.max_std}, allowed: above 0 and in increasing order"
             )
-        if self.temperature <= 0:
-            raise ValueError(
-                f"temperature is {self.temperature}, allowed: above 0 (sample greedily instead)"
-            )
+        require_temperature(self.temperature)
         if not 0 <= self.persistent_share <= 1:
             raise ValueError(f"persistent_share is {self.persistent_share}, allowed: 0 to 1")
 
@@ -131,8 +141,7 @@ class GaussianHeadCfg(GaussianDensityCfg):
 
     def __post_init__(self):
         super().__post_init__()
-        if self.huber_beta <= 0:
-            raise ValueError(f"huber_beta is {self.huber_beta}, allowed: above 0")
+        require_positive(self, "huber_beta")
 
 
 @configclass
@@ -170,8 +179,7 @@ class FlowHeadCfg(ActionHeadCfg):
     """For heads with more dimensions than the robot: train the other ones, towards 0."""
 
     def __post_init__(self):
-        if self.num_noise_draws < 1:
-            raise ValueError(f"num_noise_draws is {self.num_noise_draws}, allowed: 1 or more")
+        require_at_least_one(self, "num_noise_draws")
         least = 2 if self.noise_method == "flow_cps" else 1
         if self.num_denoise_steps < least:
             raise ValueError(
@@ -211,11 +219,7 @@ class FlowMatchingHeadCfg(FlowHeadCfg):
 
     def __post_init__(self):
         super().__post_init__()
-        if not self.hidden_features or min(self.hidden_features) < 1:
-            raise ValueError(
-                f"hidden_features is {self.hidden_features}, allowed: one width or more, each of 1 "
-                "or more"
-            )
+        require_widths(self.hidden_features)
         for name in ("env_chunk_length", "env_action_dim"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -252,8 +256,7 @@ class PolicyCfg(Cfg):
     """Number of actions that are predicted and executed per observation."""
 
     def __post_init__(self):
-        if self.chunk_length < 1:
-            raise ValueError(f"chunk_length is {self.chunk_length}, allowed: 1 or more")
+        require_at_least_one(self, "chunk_length")
         for name in ("state_dim", "action_dim"):
             if getattr(self, name) < 0:
                 raise ValueError(

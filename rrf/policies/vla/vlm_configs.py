@@ -3,7 +3,7 @@
 import typing
 from pathlib import Path
 
-from rrf.config import configclass
+from rrf.config import configclass, require_not_negative
 from rrf.data.dataset.action_representation import Representation
 from rrf.data.dataset.history import Past
 from rrf.data.dataset.transforms import Mode, ModeOfDimension
@@ -219,8 +219,7 @@ class VLMPolicyCfg(PolicyCfg):
                 f"past_states is {self.past_states}, but this {type(self.head).__name__} reads no "
                 "state; say past_states=0 (past_images are seen by every head)"
             )
-        if self.prompt_state_dims < 0:
-            raise ValueError(f"prompt_state_dims is {self.prompt_state_dims}, allowed: 0 or more")
+        require_not_negative(self, "prompt_state_dims")
         self._check_robots()
         if "{instruction}" not in self.prompt:
             raise ValueError(

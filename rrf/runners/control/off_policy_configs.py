@@ -5,7 +5,7 @@ import typing
 from rrf.algorithms.off_policy.configs import OffPolicyCfg, SACCfg
 from rrf.algorithms.offline.configs import IQLCfg
 from rrf.algorithms.planning.configs import TDMPC2Cfg
-from rrf.config import configclass
+from rrf.config import configclass, require_at_least_one
 from rrf.envs.configs import ControlEnvCfg
 from rrf.envs.gymnasium.configs import GymnasiumEnvCfg
 from rrf.policies.control.configs import ControlPolicyCfg
@@ -37,9 +37,7 @@ class OffPolicyRunnerCfg(ControlRunnerCfg):
 
     def __post_init__(self):
         super().__post_init__()
-        for name in ("num_steps_per_env", "replay_size"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}, allowed: 1 or more")
+        require_at_least_one(self, "num_steps_per_env", "replay_size")
 
 
 @configclass(builds="rrf.runners.control.offline:OfflineRunner")
@@ -71,10 +69,7 @@ class OfflineRunnerCfg(OffPolicyRunnerCfg):
 
     def __post_init__(self):
         super().__post_init__()
-        if self.updates_per_iteration < 1:
-            raise ValueError(
-                f"updates_per_iteration is {self.updates_per_iteration}, allowed: 1 or more"
-            )
+        require_at_least_one(self, "updates_per_iteration")
         if not 0 <= self.online_iterations <= self.max_iterations:
             raise ValueError(
                 f"online_iterations is {self.online_iterations}, allowed: 0 to max_iterations, "

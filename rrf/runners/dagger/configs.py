@@ -3,7 +3,7 @@
 import dataclasses
 import typing
 
-from rrf.config import configclass
+from rrf.config import configclass, require_at_least_one
 from rrf.envs.configs import VecEnvCfg
 from rrf.runners.supervised.configs import SupervisedRunnerCfg
 
@@ -59,9 +59,9 @@ class DAggerRunnerCfg(SupervisedRunnerCfg):
 
     def __post_init__(self):
         super().__post_init__()
-        for name in ("num_workers", "episodes_per_task", "max_rounds", "validation_episodes"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}, allowed: 1 or more")
+        require_at_least_one(
+            self, "num_workers", "episodes_per_task", "max_rounds", "validation_episodes"
+        )
         for name in ("beta0", "beta_decay"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"{name} is {getattr(self, name)}, allowed: 0 to 1")

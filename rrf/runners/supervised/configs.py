@@ -4,7 +4,7 @@ import typing
 
 from rrf.algorithms.vla.advantage_configs import AdvantageCfg
 from rrf.algorithms.vla.configs import BehaviorCloningCfg
-from rrf.config import Cfg, configclass
+from rrf.config import Cfg, configclass, require_at_least_one, require_positive
 from rrf.policies.vla.configs import CompactVLACfg, PolicyCfg
 from rrf.policies.vla.vlm_configs import VLMPolicyCfg
 from rrf.runners.configs import AdamWCfg, EMACfg, RunnerCfg, ScheduleCfg
@@ -138,9 +138,7 @@ class SupervisedRunnerCfg(RunnerCfg):
         if self.robots:
             self._check_robots()
         intervals = ("validation_interval", "save_interval", "log_interval")
-        for name in ("max_steps", "batch_size", "num_checkpoints_kept", *intervals):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}, allowed: 1 or more")
+        require_at_least_one(self, "max_steps", "batch_size", "num_checkpoints_kept", *intervals)
         if self.caches_features and self.cache_dir is None:
             raise ValueError(
                 "caches_features is true, but there is no place to keep features; set cache_dir"
@@ -152,8 +150,7 @@ class SupervisedRunnerCfg(RunnerCfg):
         for name, factor in self.lr_factors.items():
             if factor < 0:
                 raise ValueError(f"lr_factors.{name} is {factor}, allowed: 0 or more")
-        if self.max_grad_norm <= 0:
-            raise ValueError(f"max_grad_norm is {self.max_grad_norm}, allowed: above 0")
+        require_positive(self, "max_grad_norm")
         if self.episodes_per_instruction is not None and self.episodes_per_instruction < 1:
             raise ValueError(
                 f"episodes_per_instruction is {self.episodes_per_instruction}, allowed: 1 or more, "

@@ -4,7 +4,7 @@ torch."""
 import typing
 
 from rrf.algorithms.vla.configs import BehaviorCloningCfg, GRPOCfg, PolicyGradientCfg
-from rrf.config import Cfg, configclass
+from rrf.config import Cfg, configclass, require_at_least_one
 from rrf.envs.configs import VecEnvCfg
 from rrf.policies.vla.configs import CompactVLACfg, GaussianHeadCfg, PolicyCfg
 from rrf.runners.configs import AdamWCfg, EMACfg, RunnerCfg, ScheduleCfg
@@ -85,8 +85,7 @@ class RayCfg(Cfg):
     a GPU goes to the host's memory, what is there to a file."""
 
     def __post_init__(self):
-        if self.pipeline_stage_num < 1:
-            raise ValueError(f"pipeline_stage_num is {self.pipeline_stage_num}, allowed: 1 or more")
+        require_at_least_one(self, "pipeline_stage_num")
 
 
 @configclass
@@ -165,7 +164,7 @@ class RoundsCfg(RunnerCfg):
         super().__post_init__()
         counts = ("num_workers", "num_groups", "max_rounds", "validation_episodes")
         intervals = ("validation_interval", "save_interval", "num_checkpoints_kept")
-        require_positive(self, *counts, *intervals, "update_threads", "inference_batch")
+        require_at_least_one(self, *counts, *intervals, "update_threads", "inference_batch")
         if self.max_staleness not in (0, 1):
             raise ValueError(
                 f"max_staleness is {self.max_staleness}, allowed: 0 to play and update in turn, 1 "
@@ -187,14 +186,6 @@ class RoundsCfg(RunnerCfg):
     def offloads(self) -> bool:
         """Whether roles take turns on a device."""
         return False
-
-
-def require_positive(cfg: typing.Any, *names: str) -> None:
-    """Raise ValueError if one of these fields is below 1; null is allowed."""
-    for name in names:
-        value = getattr(cfg, name)
-        if value is not None and value < 1:
-            raise ValueError(f"{name} is {value}, allowed: 1 or more")
 
 
 @configclass(builds="rrf.orchestra.inline_run:build_runner")
@@ -244,7 +235,7 @@ class VLARLRunnerCfg(RoundsCfg):
 
     def __post_init__(self):
         super().__post_init__()
-        require_positive(self, "max_groups", "micro_batch_size")
+        require_at_least_one(self, "max_groups", "micro_batch_size")
         if self.max_staleness and self.ray and self.ray.offload:
             raise ValueError(
                 "max_staleness is 1, but ray.offload is true, which lets rollouts and actor take "

@@ -332,7 +332,7 @@ def test_stepping_an_ended_episode_is_an_error():
     [
         ({"action_repeat": 3}, "action_repeat=3 must divide 80"),
         ({"cameras": ["corner5"]}, "no camera 'corner5'; did you mean 'corner"),
-        ({"num_envs": 0}, "num_envs=0 must be at least 1"),
+        ({"num_envs": 0}, "num_envs is 0, allowed: 1 or more"),
     ],
 )
 def test_bad_configs_are_refused(changes, message):

@@ -4,7 +4,7 @@ import typing
 
 from rrf.config import configclass
 from rrf.networks.vlm.configs import Ability
-from rrf.policies.vla.configs import ActionHeadCfg
+from rrf.policies.vla.configs import ActionHeadCfg, require_temperature
 
 
 @configclass(builds="rrf.policies.vla.heads.action_tokens:ActionTokenHead")
@@ -28,7 +28,4 @@ class ActionTokenHeadCfg(ActionHeadCfg):
                 f"{self.num_reserved_tokens}, allowed: 2 or more bins, and 0 or more reserved "
                 "tokens"
             )
-        if self.temperature <= 0:
-            raise ValueError(
-                f"temperature is {self.temperature}, allowed: above 0 (sample greedily instead)"
-            )
+        require_temperature(self.temperature)

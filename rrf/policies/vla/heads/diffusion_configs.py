@@ -2,8 +2,8 @@
 
 import typing
 
-from rrf.config import configclass
-from rrf.policies.vla.configs import ActionHeadCfg
+from rrf.config import configclass, require_at_least_one
+from rrf.policies.vla.configs import ActionHeadCfg, require_widths
 
 
 @configclass(builds="rrf.policies.vla.heads.diffusion:DiffusionHead")
@@ -30,11 +30,7 @@ class DiffusionHeadCfg(ActionHeadCfg):
     """Noise levels at which the loss is computed for each frame."""
 
     def __post_init__(self):
-        if not self.hidden_features or min(self.hidden_features) < 1:
-            raise ValueError(
-                f"hidden_features is {self.hidden_features}, allowed: one width or more, each of 1 "
-                "or more"
-            )
+        require_widths(self.hidden_features)
         if self.num_denoise_steps < 2 or self.num_train_steps % self.num_denoise_steps:
             raise ValueError(
                 f"num_denoise_steps is {self.num_denoise_steps}, allowed: 2 or more, and a divisor "
@@ -44,5 +40,4 @@ class DiffusionHeadCfg(ActionHeadCfg):
             raise ValueError(f"eta is {self.eta}, allowed: 0 to 1")
         if self.clip is not None and self.clip <= 0:
             raise ValueError(f"clip is {self.clip}, allowed: above 0, or null for none")
-        if self.num_noise_draws < 1:
-            raise ValueError(f"num_noise_draws is {self.num_noise_draws}, allowed: 1 or more")
+        require_at_least_one(self, "num_noise_draws")

@@ -9,7 +9,7 @@ same table as embodiment_id.json.
 import typing
 from collections.abc import Mapping
 
-from rrf.config import configclass
+from rrf.config import configclass, require_at_least_one
 from rrf.networks.dit_configs import DiTCfg
 from rrf.networks.vlm.configs import Ability
 from rrf.policies.vla.configs import FlowHeadCfg, TimeConvention
@@ -129,9 +129,7 @@ class GrootHeadCfg(FlowHeadCfg):
             raise ValueError(f"time_convention is {self.time_convention}, allowed: gr00t")
         sizes = ("hidden_features", "max_state_dim", "max_action_dim", "num_embodiments")
         sizes += ("max_steps", "vl_heads", "attend_text_every", "num_time_buckets")
-        for name in sizes:
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}, allowed: 1 or more")
+        require_at_least_one(self, *sizes)
         if min(self.num_future_tokens, self.vl_layers) < 0:
             raise ValueError(
                 f"num_future_tokens is {self.num_future_tokens} and vl_layers is "
