@@ -3,7 +3,7 @@
 import typing
 
 from rrf.algorithms.on_policy.configs import EPOCfg, PPOCfg, SAPGCfg
-from rrf.config import Cfg, configclass, locate
+from rrf.config import Cfg, configclass, locate, require_at_least_one
 from rrf.envs.configs import ControlEnvCfg
 from rrf.envs.gymnasium.configs import GymnasiumEnvCfg
 from rrf.policies.control.configs import ActorCriticPackCfg, PopulationPackCfg
@@ -81,9 +81,7 @@ class ControlRunnerCfg(RunnerCfg):
     def __post_init__(self):
         super().__post_init__()
         intervals = ("save_interval", "log_interval", "statistics_window")
-        for name in ("max_iterations", "num_checkpoints_kept", *intervals):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}, allowed: 1 or more")
+        require_at_least_one(self, "max_iterations", "num_checkpoints_kept", *intervals)
         for name in ("video_interval", "num_threads"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -95,28 +93,33 @@ class ControlRunnerCfg(RunnerCfg):
         return super().build(run_dir, *args, **(equipment(self) | runtime))
 
 
-@configclass(builds="rrf.runners.control.on_policy:OnPolicyRunner")
-class OnPolicyRunnerCfg(ControlRunnerCfg):
-    """On-policy training: every iteration collects a rollout of fixed length and learns from it."""
+@configclass
+class RolloutRunnerCfg(ControlRunnerCfg):
+    """Every iteration collects a rollout of fixed length and learns from it."""
 
     num_steps_per_env: int = 24
     """Steps of each environment per iteration."""
-    policy: ActorCriticPackCfg = ActorCriticPackCfg()
-    """Actor and critic."""
-    algorithm: PPOCfg = PPOCfg()
-    """The learning algorithm."""
     init_at_random_ep_len: bool = True
     """Start the episode counters of the first episodes at random values, so that the episodes do
     not all reach the time limit at once."""
 
+    def __post_init__(self):
+        super().__post_init__()
+        require_at_least_one(self, "num_steps_per_env")
+
+
+@configclass(builds="rrf.runners.control.on_policy:OnPolicyRunner")
+class OnPolicyRunnerCfg(RolloutRunnerCfg):
+    """On-policy training: every iteration collects a rollout of fixed length and learns from it."""
+
+    policy: ActorCriticPackCfg = ActorCriticPackCfg()
+    """Actor and critic."""
+    algorithm: PPOCfg = PPOCfg()
+    """The learning algorithm."""
+
     def spread_over_run(self) -> str | None:
         """See `RunnerCfg.spread_over_run`."""
         return "algorithm.schedule is linear" if self.algorithm.schedule == "linear" else None
-
-    def __post_init__(self):
-        super().__post_init__()
-        if self.num_steps_per_env < 1:
-            raise ValueError(f"num_steps_per_env is {self.num_steps_per_env}, allowed: 1 or more")
 
 
 @configclass(builds="rrf.runners.control.sapg:SAPGOnPolicyRunner")

@@ -7,11 +7,11 @@ from rrf.config import configclass
 from rrf.envs.configs import ControlEnvCfg
 from rrf.envs.gymnasium.configs import GymnasiumEnvCfg
 from rrf.policies.control.student_configs import StudentCfg
-from rrf.runners.control.configs import ControlRunnerCfg
+from rrf.runners.control.configs import RolloutRunnerCfg
 
 
 @configclass(builds="rrf.runners.control.distillation:DistillationRunner")
-class DistillationRunnerCfg(ControlRunnerCfg):
+class DistillationRunnerCfg(RolloutRunnerCfg):
     """A student learns to act like a teacher, which may see more than the student."""
 
     loop: typing.ClassVar[str] = "distillation"
@@ -20,20 +20,11 @@ class DistillationRunnerCfg(ControlRunnerCfg):
     """Checkpoint or run directory of the teacher, a policy of real actions in the same task."""
     env: ControlEnvCfg = GymnasiumEnvCfg(task="Pendulum-v1", num_envs=16)
     """The environment to train in."""
-    num_steps_per_env: int = 120
-    """Steps of each environment per iteration."""
+    num_steps_per_env = 120
     policy: StudentCfg = StudentCfg()
     """The student."""
     algorithm: DistillationCfg = DistillationCfg()
     """The learning algorithm."""
-    init_at_random_ep_len: bool = True
-    """Start the episode counters of the first episodes at random values, so that the episodes do
-    not all reach the time limit at once."""
-
-    def __post_init__(self):
-        super().__post_init__()
-        if self.num_steps_per_env < 1:
-            raise ValueError(f"num_steps_per_env is {self.num_steps_per_env}, allowed: 1 or more")
 
     def require_teacher(self) -> None:
         """Raise ValueError if no teacher is named."""
