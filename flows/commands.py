@@ -114,12 +114,14 @@ def _run(step: str, command: list[str]) -> list[str]:
 def _environment() -> dict[str, str]:
     """Environment variables for a command.
 
-    They select the code of this checkout and the `rrf` of this Python environment, which dvc.yaml
-    calls by its bare name, and they name the flow run for the records of the command.
+    They select the code of this workspace, these flows wherever they lie, and the `rrf` of this
+    Python environment, which dvc.yaml calls by its bare name, and they name the flow run for the
+    records of the command.
     """
     flow_run = this_run()
+    code = dict.fromkeys([str(workspace.home()), str(Path(__file__).parents[1])])
     return (flow_run.environment() if flow_run else {}) | {
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
-        "PYTHONPATH": str(workspace.home()),
+        "PYTHONPATH": os.pathsep.join(code),
         "COLUMNS": "120",
     }
