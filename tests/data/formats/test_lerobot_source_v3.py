@@ -57,27 +57,6 @@ def test_v3_gives_back_what_was_written(v3):
     assert source.warnings == []
 
 
-def test_what_lerobot_wrote_is_read():
-    golden = Path(__file__).parents[1] / "golden"
-    expected = np.load(golden / "lerobot_v30_tiny_expected.npz")
-    source = LeRobotSource(golden / "lerobot_v30_tiny", {})
-    keys = source.keys()
-    (camera,) = [key for key, text in keys.items() if text.startswith("image")]
-    episodes = [
-        episode
-        for recording in source.recordings()
-        for episode in source.episodes(recording, ["observation.state", camera, "index"])
-    ]
-    indices = np.concatenate([episode.arrays["index"] for episode in episodes])
-    assert indices.tolist() == list(range(len(expected["frames/state"])))
-    states = np.concatenate([episode.arrays["observation.state"] for episode in episodes])
-    np.testing.assert_array_equal(states, expected["frames/state"])
-    images = [decode_image(blob) for episode in episodes for blob in episode.images[camera].blobs]
-    np.testing.assert_array_equal(images, expected["frames/image"])
-    assert all(episode.instruction for episode in episodes)
-    assert source.warnings == []
-
-
 @pytest.fixture
 def shared_file(tmp_path):
     """Three episodes (3, 4, 5 frames) in one data file and one video."""
