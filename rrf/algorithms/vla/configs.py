@@ -70,6 +70,12 @@ class PolicyGradientCfg(Cfg):
     dual_clip: float | None = None
     """With a negative advantage A, the loss is at most dual_clip * |A| (arXiv:1912.09729); null for
     no such bound."""
+    min_log_ratio: float | None = None
+    """Lower bound of the log-ratio, which is clamped before the ratio is clipped: what became much
+    less likely has no gradient, not even with a positive advantage; null for no such bound."""
+    max_log_ratio: float | None = None
+    """Upper bound of the log-ratio: what became much more likely has no gradient, not even with a
+    negative advantage; null for no such bound."""
     decoupled: DecoupledCfg | None = None
     """For episodes played by older weights, or computed in bfloat16; null: the policy that acted is
     the one at the begin of the update."""
@@ -96,6 +102,20 @@ class PolicyGradientCfg(Cfg):
             )
         if self.dual_clip is not None and self.dual_clip <= 1:
             raise ValueError(f"dual_clip is {self.dual_clip}, allowed: above 1, or null for none")
+        is_below = self.min_log_ratio is None or self.min_log_ratio < 0
+        is_above = self.max_log_ratio is None or self.max_log_ratio > 0
+        if not (is_below and is_above):
+            raise ValueError(
+                f"min_log_ratio is {self.min_log_ratio} and max_log_ratio {self.max_log_ratio}, "
+                "allowed: min_log_ratio below 0 and max_log_ratio above 0, or null for none"
+            )
+        has_range = self.min_log_ratio is not None or self.max_log_ratio is not None
+        if has_range and self.decoupled is not None:
+            raise ValueError(
+                f"min_log_ratio is {self.min_log_ratio} and max_log_ratio {self.max_log_ratio}, "
+                "but decoupled limits its weights itself; set decoupled.max_weight, or "
+                "decoupled=null"
+            )
         if self.kl_coef < 0 or self.entropy_coef < 0:
             raise ValueError(
                 f"kl_coef is {self.kl_coef} and entropy_coef {self.entropy_coef}, allowed: 0 or "
@@ -186,6 +206,9 @@ class VLAPPOCfg(PolicyGradientCfg):
     """Clip range of a value around its value when the episode was played; null for no clipping."""
     huber_delta: float = 10.0
     """Value error above which the value loss is linear instead of quadratic (Huber loss)."""
+    weighting: typing.Literal["trajectory", "token"] = "token"
+    """token: every row (action chunk) has the same weight, so that longer episodes have more.
+    trajectory: every episode has the same weight, in the value loss too."""
     critic_warmup_rounds: int = 2
     """Number of first rounds in which only the critic learns."""
 

@@ -21,7 +21,7 @@ import torch
 
 from rrf.algorithms.returns import group_advantages, leave_one_out_advantages, normalize
 from rrf.algorithms.vla.configs import GRPOCfg, ReinforceCfg
-from rrf.algorithms.vla.policy_gradient import PolicyGradient, success_reward
+from rrf.algorithms.vla.policy_gradient import PolicyGradient, row_weights, success_reward
 from rrf.storage.trajectories import PlayedEpisode, RolloutBatch, flatten
 
 
@@ -87,11 +87,3 @@ class Reinforce(OutcomeGradient):
             case "batch":
                 advantages_ng = scores_ng - scores_ng.mean()
         return normalize(advantages_ng) if self.cfg.normalizes else advantages_ng
-
-
-def row_weights(lengths: Sequence[int], weighting: str) -> list[torch.Tensor]:
-    """The weights of the rows of each episode, float32 [T]; the mean over all rows is 1."""
-    if weighting == "token":
-        return [torch.ones(length) for length in lengths]
-    mean = sum(lengths) / len(lengths)
-    return [torch.full((length,), mean / length) for length in lengths]

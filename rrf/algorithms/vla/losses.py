@@ -1,15 +1,14 @@
 """Losses of policy-gradient updates: pure functions, elementwise until `aggregate` or `row_means`.
 
 * Clipped surrogate of PPO (arXiv:1707.06347, eq. 7) with separate bounds below and above
-  (DAPO, arXiv:2503.14476) and the dual clip for negative advantages (arXiv:1912.09729, eq. 5).
+  (DAPO, arXiv:2503.14476), the dual clip for negative advantages (arXiv:1912.09729, eq. 5), and
+  RLinf's bounds on the log-ratio.
 * Clipped value loss with a Huber error. Explained variance from sums, which add up over minibatches
   and processes.
 * KL penalties to a reference policy, with gradient, and KL estimates k1, k2, k3 as named in
   J. Schulman, "Approximating KL Divergence" (joschu.net/blog/kl-approx.html, 2020).
 * The decoupled surrogate of asynchronous PPO (AReaL, arXiv:2505.24298, eq. 5), for episodes that
   older weights played.
-
-Not implemented: bounds on the log-ratio.
 
 Legend: N samples (one action chunk each), H steps in an action chunk, A action dimension,
 L tokens. "..." is any shape; it depends on the level of the log-probabilities.
@@ -96,6 +95,7 @@ def clipped_surrogate(
     clip_low: float,
     clip_high: float,
     dual_clip: float | None = None,
+    log_ratio_range: tuple[float | None, float | None] = (None, None),
 ) -> Surrogate:
     """max(-A r, -A clip(r, 1 - clip_low, 1 + clip_high)) with r = exp(log_prob - old_log_prob).
 
@@ -104,6 +104,8 @@ def clipped_surrogate(
         old_log_prob: [...], of the policy that acted.
         advantages: Any shape that broadcasts to [...].
         dual_clip: c > 1; where A < 0, the loss is at most c |A|.
+        log_ratio_range: log r is clamped to it before anything else; None for no bound. Where it
+            was outside, there is no gradient, whatever the sign of A.
 
     Raises:
         ValueError: If the three would broadcast to a larger shape than that of `log_prob`, as
@@ -117,6 +119,8 @@ def clipped_surrogate(
             "and align the advantages with `align_to_log_probs`, at the same level"
         )
     log_ratio = log_prob.float() - old_log_prob.float()
+    if log_ratio_range != (None, None):
+        log_ratio = log_ratio.clamp(*log_ratio_range)
     ratio = log_ratio.exp()
     clipped_ratio = ratio.clamp(1 - clip_low, 1 + clip_high)
     advantages = advantages.float()

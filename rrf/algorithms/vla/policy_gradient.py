@@ -103,7 +103,8 @@ class PolicyGradient:
         advantage = align_to_log_probs(rows.advantage, level)
         clip = (cfg.clip_low, cfg.clip_high, cfg.dual_clip)
         if cfg.decoupled is None:
-            return clipped_surrogate(new, old, advantage, *clip), mask[level], {}
+            bounds = (cfg.min_log_ratio, cfg.max_log_ratio)
+            return clipped_surrogate(new, old, advantage, *clip, bounds), mask[level], {}
         if rows.proximal is not None:
             proximal = reduced(rows.proximal)
         else:
@@ -125,3 +126,11 @@ def success_reward(episode: PlayedEpisode, horizon: int, time_cost: float) -> fl
     if not episode.success:
         return 0.0
     return episode.weight * (1 - time_cost * episode.num_steps / horizon)
+
+
+def row_weights(lengths: Sequence[int], weighting: str) -> list[torch.Tensor]:
+    """The weights of the rows of each episode, float32 [T]; the mean over all rows is 1."""
+    if weighting == "token":
+        return [torch.ones(length) for length in lengths]
+    mean = sum(lengths) / len(lengths)
+    return [torch.full((length,), mean / length) for length in lengths]

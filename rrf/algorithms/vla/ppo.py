@@ -13,8 +13,13 @@ import torch
 
 from rrf.algorithms.returns import add_time_limit_bootstrap, gae, normalize
 from rrf.algorithms.vla.configs import VLAPPOCfg
-from rrf.algorithms.vla.losses import aggregate, clipped_value_loss
-from rrf.algorithms.vla.policy_gradient import Metrics, PolicyGradient, success_reward
+from rrf.algorithms.vla.losses import aggregate, clipped_value_loss, row_means
+from rrf.algorithms.vla.policy_gradient import (
+    Metrics,
+    PolicyGradient,
+    row_weights,
+    success_reward,
+)
 from rrf.policies.policy import Policy
 from rrf.storage.trajectories import PlayedEpisode, RolloutBatch, flatten
 
@@ -71,7 +76,7 @@ class VLAPPO(PolicyGradient):
         return flatten(
             episodes,
             _rows(advantages_tb, episodes, lengths),
-            [torch.ones(len(episode)) for episode in episodes],
+            row_weights([len(episode) for episode in episodes], cfg.weighting),
             _rows(returns_tb, episodes, lengths),
             chunk_length=self.policy.chunk_length,
         )
@@ -84,15 +89,23 @@ class VLAPPO(PolicyGradient):
         loss, metrics = self.policy_loss(rows, evaluation, round_number)
         if round_number < cfg.critic_warmup_rounds:
             loss = 0.0 * loss
-        value_loss, is_clipped = clipped_value_loss(
-            evaluation.value, rows.value, rows.returns, cfg.value_clip, cfg.huber_delta
+        value_loss, more = self.value_loss(rows, evaluation.value)
+        return loss + cfg.value_coef * value_loss, metrics | more
+
+    def value_loss(self, rows: RolloutBatch, value: torch.Tensor) -> tuple[torch.Tensor, Metrics]:
+        """The loss of the critic, a scalar, and metrics; `value` is float32 [N, V]."""
+        cfg, mask = self.cfg, rows.value_mask
+        elementwise, is_clipped = clipped_value_loss(
+            value, rows.value, rows.returns, cfg.value_clip, cfg.huber_delta
         )
-        mean = aggregate(value_loss, rows.value_mask)
-        metrics |= {
-            "actor/value_loss": mean.detach(),
-            "critic/value_clip_ratio": aggregate(is_clipped.float(), rows.value_mask),
+        if cfg.weighting == "token":
+            loss = aggregate(elementwise, mask)
+        else:
+            loss = (row_means(elementwise, mask) * rows.weight).mean()
+        return loss, {
+            "actor/value_loss": loss.detach(),
+            "critic/value_clip_ratio": aggregate(is_clipped.float(), mask),
         }
-        return loss + cfg.value_coef * mean, metrics
 
 
 def _rows(

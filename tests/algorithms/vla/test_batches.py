@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from rrf.algorithms import GRPOCfg, ReinforceCfg, VLAPPOCfg
+from rrf.algorithms.vla.configs import DecoupledCfg
 from rrf.policies.vla.configs import ValueHeadCfg
 from rrf.storage.trajectories import PlayedEpisode, executed_mask
 from tests.runners.vla_rl.toy import make_policy, observe, policy_cfg
@@ -197,6 +198,58 @@ def test_ppo_bootstraps_where_the_horizon_cut_an_episode_off_and_only_there():
     # advantages (.2, .4, 0, 0): mean .15, unbiased std .19149
     expected = [0.26112, 1.30545, -0.78328, -0.78328]
     assert batch.advantage.flatten().tolist() == pytest.approx(expected, abs=1e-3)
+
+
+def test_episodes_weigh_alike_in_the_value_loss_or_rows_do():
+    def losses(weighting):
+        algorithm, policy = ppo(weighting=weighting, value_clip=None)
+        long = episode(policy, [2, 2, 2], True, value=[[0.0]] * 3)
+        group = [episode(policy, [2], True, value=[[0.0]]), long]
+        batch = algorithm.batch([group], HORIZON)
+        batch.returns = torch.tensor([[1.0], [2.0], [3.0], [4.0]])
+        return batch.weight, algorithm.value_loss(batch, torch.zeros(4, 1))[0].item()
+
+    weight, loss = losses("token")
+    assert weight.tolist() == [1.0] * 4
+    assert loss == pytest.approx((1 + 4 + 9 + 16) / 2 / 4)
+    weight, loss = losses("trajectory")
+    assert weight.tolist() == pytest.approx([2.0, 2 / 3, 2 / 3, 2 / 3])
+    assert loss == pytest.approx((1 / 2 + (4 + 9 + 16) / 2 / 3) / 2)
+
+
+def test_ppo_at_action_level_weighs_what_was_executed_alone():
+    algorithm, policy = ppo("action", weighting="trajectory", value_clip=None)
+    short = episode(policy, [1], True, value=[[0.0, 0.0]])
+    long = episode(policy, [2, 1], True, value=[[0.0, 0.0]] * 2)
+    batch = algorithm.batch([[short, long]], HORIZON)
+    batch.returns = torch.tensor([[1.0, 9.0], [2.0, 3.0], [4.0, 9.0]])
+    loss, _ = algorithm.value_loss(batch, torch.zeros(3, 2))
+    # the mean of 1/2 and of the rows (2 + 4.5) / 2 and 8; the nines were not executed
+    assert loss.item() == pytest.approx((0.5 + (3.25 + 8) / 2) / 2)
+
+
+def test_bounds_on_the_log_ratio_reach_the_loss():
+    algorithm, policy = grpo(min_log_ratio=-0.3, max_log_ratio=0.4)
+    group = [episode(policy, [2, 2], True), episode(policy, [2, 2], False)]
+    batch = algorithm.batch([group], HORIZON)
+    batch.log_prob = batch.log_prob - 5.0
+    loss, metrics = algorithm.loss(batch, 0)
+    assert metrics["actor/approx_kl_k1"].item() == pytest.approx(-0.4)
+    loss.backward()
+    assert policy.head.output.bias.grad.abs().max() == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"min_log_ratio": 0.0}, "min_log_ratio is 0.0 and max_log_ratio None, allowed"),
+        ({"max_log_ratio": -0.1}, "min_log_ratio is None and max_log_ratio -0.1, allowed"),
+        ({"max_log_ratio": 0.4, "decoupled": DecoupledCfg()}, "decoupled limits its weights"),
+    ],
+)
+def test_bounds_on_the_log_ratio_that_make_no_sense_are_refused(changes, message):
+    with pytest.raises(ValueError, match=message):
+        GRPOCfg(**changes)
 
 
 def test_ppo_at_action_level_knows_when_in_a_chunk_an_episode_ended():

@@ -91,6 +91,34 @@ def test_dual_clip_bounds_the_loss_of_a_bad_action_that_became_likely():
     assert fraction == pytest.approx(1 / 3)
 
 
+def test_a_log_ratio_outside_its_range_counts_as_its_bound_and_has_no_gradient():
+    # Bounds -0.3 and 0.4; clipped are ratios below 0.8 (ln: -0.223) and above 1.28 (ln: 0.247).
+    log_ratio = [-0.5, -0.25, 0.3, 0.9]
+    for advantage, expected, gradient in (
+        # A > 0: -min(r, 1.28) with r = exp(-0.3), exp(-0.25), exp(0.3), exp(0.4)
+        (1.0, [-0.7408182, -0.7788008, -1.28, -1.28], [0.0, -0.7788008, 0.0, 0.0]),
+        # A < 0: max(r, 0.8), of the last one exp(0.4) instead of exp(0.9)
+        (-1.0, [0.8, 0.8, 1.3498588, 1.4918247], [0.0, 0.0, 1.3498588, 0.0]),
+    ):
+        log_prob = torch.tensor(log_ratio, requires_grad=True)
+        advantages = torch.full((4,), advantage)
+        found = clipped_surrogate(
+            log_prob, torch.zeros(4), advantages, 0.2, 0.28, log_ratio_range=(-0.3, 0.4)
+        )
+        assert found.log_ratio.tolist() == pytest.approx([-0.3, -0.25, 0.3, 0.4])
+        assert found.loss.tolist() == pytest.approx(expected)
+        found.loss.sum().backward()
+        assert log_prob.grad is not None
+        assert log_prob.grad.tolist() == pytest.approx(gradient)
+
+
+@pytest.mark.parametrize(("bounds", "expected"), [((None, 0.4), -2.0), ((-0.3, None), -0.3)])
+def test_a_log_ratio_may_have_one_bound_alone(bounds, expected):
+    low, zero = torch.tensor([-2.0]), torch.zeros(1)
+    found = clipped_surrogate(low, zero, zero, 0.2, 0.2, log_ratio_range=bounds)
+    assert found.log_ratio.item() == pytest.approx(expected)
+
+
 def test_the_surrogate_of_half_precision_log_probs_is_computed_in_float32():
     log_prob = torch.tensor([-1.0078125], dtype=torch.bfloat16)
     old_log_prob = torch.tensor([-1.0], dtype=torch.float32)

@@ -8,19 +8,19 @@ import numpy as np
 import pytest
 import torch
 
-from rrf.algorithms.vla.configs import PolicyGradientCfg
-from rrf.algorithms.vla.grpo import row_weights
+from rrf.algorithms.vla.configs import PolicyGradientCfg, VLAPPOCfg
 from rrf.algorithms.vla.losses import (
     aggregate,
-    clipped_value_loss,
     decoupled_surrogate,
     interpolated_log_probs,
     reduce_log_probs,
     row_means,
 )
-from rrf.algorithms.vla.policy_gradient import PolicyGradient
+from rrf.algorithms.vla.policy_gradient import PolicyGradient, row_weights
+from rrf.algorithms.vla.ppo import VLAPPO
 from rrf.policies import FlowMatchingHeadCfg
 from rrf.policies.policy import Evaluation
+from rrf.policies.vla.configs import ValueHeadCfg
 from rrf.storage.trajectories import RolloutBatch
 from tests.golden_files import cases, close, golden
 from tests.runners.vla_rl.toy import make_policy, observe, policy_cfg
@@ -58,12 +58,6 @@ class GoldenActor:
         num_rows = data["advantages"].numel()
         self.log_probs = data["logprobs"].clone().requires_grad_()
         new, old = (x.reshape(num_rows, -1) for x in (self.log_probs, data["old_logprobs"]))
-        if "clip_log_ratio_min" in cfg:
-            # RLinf clamps the log-ratio; we do not. Each element carries its share of the change.
-            log_ratio = reduce_log_probs(new - old, width, level).reshape(num_rows, -1)
-            bounded = log_ratio.clamp(cfg["clip_log_ratio_min"], cfg["clip_log_ratio_max"])
-            num_elements = new.shape[1] // log_ratio.shape[1]
-            new = new + ((bounded - log_ratio) / num_elements).repeat_interleave(num_elements, 1)
         self.mask = data.get("loss_mask", torch.ones_like(data["advantages"], dtype=torch.bool))
         self.weight = self.mask.flatten() / self.mask.float().mean()
         self.tokens_per_mask_entry = 1.0  # see tests/golden/README.md
@@ -81,6 +75,8 @@ class GoldenActor:
                 clip_low=cfg["clip_ratio_low"],
                 clip_high=cfg["clip_ratio_high"],
                 dual_clip=cfg["clip_ratio_c"],
+                min_log_ratio=cfg.get("clip_log_ratio_min"),
+                max_log_ratio=cfg.get("clip_log_ratio_max"),
             ),
             make_policy(policy_cfg(action_dim=width, chunk_length=new.shape[1] // width)),
         )
@@ -136,13 +132,22 @@ def test_value_loss_its_gradient_and_the_total_agree_with_rlinf(case):
     cfg, data = golden(FILE, case)
     actor = GoldenActor(case)
     values = data["values"].clone().requires_grad_()
-    elementwise = clipped_value_loss(
-        values, data["prev_values"], data["returns"], cfg["value_clip"], cfg["huber_delta"]
-    ).loss
-    if actor.has_weights:  # RLinf weighs values too; we do not
-        loss = (elementwise.flatten() * actor.weight).mean()
-    else:
-        loss = aggregate(elementwise, actor.mask)
+    num_rows = actor.weight.numel()
+    given = make_rows(
+        torch.zeros(num_rows, 1),
+        torch.zeros(num_rows, 1),
+        actor.mask.reshape(num_rows, 1),
+        actor.weight,
+    )
+    given.value = data["prev_values"].reshape(num_rows, 1)
+    given.returns = data["returns"].reshape(num_rows, 1)
+    ppo = VLAPPOCfg(
+        value_clip=cfg["value_clip"],
+        huber_delta=cfg["huber_delta"],
+        weighting="trajectory" if actor.has_weights else "token",
+    )
+    critic = VLAPPO(ppo, make_policy(policy_cfg(value_head=ValueHeadCfg(level="chunk"))))
+    loss, _ = critic.value_loss(given, values.reshape(num_rows, 1))
     assert loss.item() == pytest.approx(actor.metric("critic_value_loss"), abs=5.5e-5)
     policy_loss = 0.0 if actor.is_warmup else actor.loss.item()
     assert loss.item() + policy_loss == pytest.approx(data["loss"].item(), abs=5e-5)
