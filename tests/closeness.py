@@ -7,9 +7,9 @@ largest expected number, 2^-23 of it.
 
 The default is 16 of them. Measured on what this repository compares with other projects' numbers,
 with seven sets of instructions and BLAS (AVX-512, AVX2 and none in torch; MKL's AVX-512 and its
-bit-compatible code; oneDNN held at SSE4.1): 10 at most, 3 in the middle, in networks of up to 20
-matrix products too. A result further away says at its place why, with the `ulps` that it needs, or
-with the `scale` of the numbers that cancelled.
+bit-compatible code; oneDNN held at SSE4.1): up to 10, and most of them up to 3, behind 20 matrix
+products, too. A result further away says at its place why, with the `ulps` that it needs, or with
+the `scale` of the numbers that cancelled.
 """
 
 import typing

@@ -37,7 +37,3 @@ def golden(file: str, case: str) -> tuple[dict, dict[str, torch.Tensor]]:
 def activation(name: str) -> str:
     """Torch's name of an activation that a golden file writes in lower case."""
     return next(found for found in dir(torch.nn) if found.lower() == name.lower())
-
-
-def close(got: torch.Tensor, expected: torch.Tensor, atol: float) -> None:
-    torch.testing.assert_close(got, expected, atol=atol, rtol=0)

@@ -9,7 +9,8 @@ import torch
 from rrf.algorithms.returns import add_time_limit_bootstrap, gae, group_advantages, normalize
 from rrf.algorithms.vla.losses import aggregate, clipped_surrogate
 from rrf.runners.vla_rl.job_sources import GroupRound
-from tests.golden_files import cases, close, golden
+from tests.closeness import assert_close
+from tests.golden_files import cases, golden
 from tests.runners.vla_rl.test_job_sources import finish, states
 
 GAE, GRPO = "rlinf_gae.npz", "rlinf_grpo.npz"
@@ -50,8 +51,8 @@ def test_gae_agrees_with_rlinf_at_chunk_and_action_level(case):
         advantages = normalize(advantages, mask_tb)
     if cfg["normalize_returns"]:
         returns = normalize(returns, mask_tb)
-    close(chunks_from_steps(advantages, length), data["advantages"], 4e-6)
-    close(chunks_from_steps(returns, length), data["returns"], 4e-6)
+    assert_close(chunks_from_steps(advantages, length), data["advantages"])
+    assert_close(chunks_from_steps(returns, length), data["returns"])
 
 
 @pytest.mark.parametrize("case", cases(GAE, r"bootstrap\d+"))
@@ -62,7 +63,7 @@ def test_bootstrap_agrees_with_rlinf(case):
     adjusted[:, -1] = add_time_limit_bootstrap(
         data["rewards"][:, -1], data[cause][:, -1], data["final_values"][:, 0], cfg["gamma"]
     )
-    close(adjusted, data["adjusted_rewards"], 1e-7)
+    assert_close(adjusted, data["adjusted_rewards"])
 
 
 @pytest.mark.parametrize("case", cases(GRPO, r"grpo\d+"))
@@ -70,7 +71,7 @@ def test_group_advantages_agree_with_rlinf(case):
     cfg, data = golden(GRPO, case)
     scores = first_episode_scores(data["merged_rewards"], data["merged_dones"])
     advantages = group_advantages(scores.view(-1, cfg["group_size"])).view(1, -1, 1)
-    close(torch.where(data["loss_mask"], advantages, 0.0), data["advantages"], 1e-6)
+    assert_close(torch.where(data["loss_mask"], advantages, 0.0), data["advantages"])
 
 
 @pytest.mark.parametrize("case", cases(GRPO, r"grpo\d+", filter_rewards=True))
@@ -93,7 +94,7 @@ def test_group_advantages_of_dense_rewards_agree_with_rlinf(case):
     cfg, data = golden(GRPO, case)
     scores = first_episode_scores(data["rewards"], data["dones"]).view(-1, cfg["group_size"])
     advantages = group_advantages(scores).view(1, -1, 1)
-    close(torch.where(data["loss_mask"], advantages, 0.0), data["advantages"], 1e-6)
+    assert_close(torch.where(data["loss_mask"], advantages, 0.0), data["advantages"])
 
 
 def test_gae_of_two_episodes_worked_by_hand():

@@ -14,7 +14,8 @@ from rrf.algorithms.imitation.amp import (
 )
 from rrf.algorithms.imitation.amp_configs import AMPCfg
 from rrf.networks.configs import plain_mlp
-from tests.golden_files import close, golden
+from tests.closeness import assert_close
+from tests.golden_files import golden
 
 FILE = "mimickit_amp_disc.npz"
 
@@ -50,20 +51,20 @@ def test_loss_penalty_and_gradients_are_mimickits():
     fake = torch.cat([normalized(arrays, "disc_obs"), normalized(arrays, "replay_obs")])
     loss, metrics = net.loss(normalized(arrays, "disc_obs_demo"), fake)
     loss.backward()
-    close(loss.detach(), arrays["out.disc_loss"], 1e-6)
-    close(metrics["amp/gradient_penalty"], arrays["out.disc_grad_penalty"], 1e-7)
-    close(metrics["amp/accuracy_policy"], arrays["out.disc_agent_acc"], 1e-6)
-    close(metrics["amp/accuracy_reference"], arrays["out.disc_demo_acc"], 1e-6)
+    assert_close(loss.detach(), arrays["out.disc_loss"])
+    assert_close(metrics["amp/gradient_penalty"], arrays["out.disc_grad_penalty"])
+    assert_close(metrics["amp/accuracy_policy"], arrays["out.disc_agent_acc"])
+    assert_close(metrics["amp/accuracy_reference"], arrays["out.disc_demo_acc"])
     for layer, name in pairs:
-        close(layer.weight.grad, arrays[f"grads.{name}.weight"], 1e-6)
-        close(layer.bias.grad, arrays[f"grads.{name}.bias"], 1e-6)
+        assert_close(layer.weight.grad, arrays[f"grads.{name}.weight"])
+        assert_close(layer.bias.grad, arrays[f"grads.{name}.bias"])
 
 
 def test_rewards_are_mimickits():
     settings, arrays, net, _ = golden_discriminator()
     with torch.no_grad():
         rewards = settings["reward_scale"] * net.rewards(normalized(arrays, "disc_obs"))
-    close(rewards, arrays["disc_rewards"], 1e-6)
+    assert_close(rewards, arrays["disc_rewards"])
 
 
 def test_least_squares_reward_is_one_for_a_reference_and_zero_from_minus_one_on():
@@ -114,4 +115,4 @@ def test_frames_are_normalised_alike_and_bounded():
     net = linear("lsgan", observation_clip=2.0)
     net.normalizer.update(torch.tensor([[1.0], [3.0]]))  # mean 2, standard deviation 1
     got = net.normalized(torch.tensor([[[2.0], [3.0]], [[9.0], [-9.0]]]))
-    close(got, torch.tensor([[0.0, 1 / 1.01], [2.0, -2.0]]), 1e-6)
+    assert_close(got, torch.tensor([[0.0, 1 / 1.01], [2.0, -2.0]]))

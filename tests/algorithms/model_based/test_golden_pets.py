@@ -6,6 +6,7 @@ import torch
 from rrf.algorithms.model_based.configs import EnsembleCfg
 from rrf.algorithms.model_based.ensemble import Ensemble, gaussian_nll
 from rrf.networks.configs import plain_mlp
+from tests.closeness import assert_close
 from tests.golden_files import activation, cases, golden
 
 FILE = "mbrl_pets_ensemble.npz"
@@ -32,10 +33,6 @@ def named(arrays: dict, prefix: str, num_layers: int) -> dict[str, torch.Tensor]
     return found
 
 
-def close(got: torch.Tensor, expected: torch.Tensor) -> None:
-    torch.testing.assert_close(got, expected, rtol=2e-6, atol=2e-6)
-
-
 def build(config: dict, arrays: dict) -> Ensemble:
     hidden = [config["hid_size"]] * config["num_layers"]
     members = config["ensemble_size"]
@@ -55,9 +52,9 @@ def build(config: dict, arrays: dict) -> Ensemble:
 def test_means_variances_and_likelihoods(case):
     config, arrays = case
     mean, log_var, flag = build(config, arrays)(arrays["x"])
-    close(mean, arrays["mean"])
-    close(log_var, arrays["logvar"])
-    close(gaussian_nll(mean, log_var, arrays["target"]), arrays["nll_elementwise"])
+    assert_close(mean, arrays["mean"])
+    assert_close(log_var, arrays["logvar"])
+    assert_close(gaussian_nll(mean, log_var, arrays["target"]), arrays["nll_elementwise"])
     assert flag is None
 
 
@@ -65,17 +62,17 @@ def test_loss_and_gradients(case):
     config, arrays = case
     ensemble = build(config, arrays)
     loss = ensemble.loss(arrays["x"], arrays["target"])
-    close(loss, arrays["loss"])
+    assert_close(loss, arrays["loss"])
     loss.backward()
     expected = named(arrays, "grads", config["num_layers"])
     assert expected
     for name, parameter in ensemble.named_parameters():
         if name in expected:
             assert parameter.grad is not None
-            close(parameter.grad, expected[name])
+            assert_close(parameter.grad, expected[name])
 
 
 def test_held_out_errors(case):
     config, arrays = case
     errors = build(config, arrays).errors(arrays["x2"], arrays["target2"])
-    close(errors, arrays["eval_score"].mean((1, 2)))
+    assert_close(errors, arrays["eval_score"].mean((1, 2)))

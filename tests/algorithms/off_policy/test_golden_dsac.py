@@ -19,6 +19,7 @@ from tests.algorithms.off_policy.golden_files import (
     fill_critic,
     linear_layers,
 )
+from tests.closeness import assert_close
 from tests.golden_files import activation, cases
 
 FILE = "dsac_t.npz"
@@ -98,14 +99,14 @@ def test_gradient_steps_are_those_of_the_original(name, monkeypatch):
         metrics = dsact.learn(batch, Noise(own[0], own[1], torch.stack(own[4:6])))
 
         expected = case[f"info{step}.loss_critic"].item()
-        assert metrics["loss/critic"].item() == pytest.approx(expected, rel=2e-6)
+        assert_close(metrics["loss/critic"].item(), expected)
         if step % case.config["delay_update"] == 0:
             expected = case[f"info{step}.loss_actor"].item()
-            assert metrics["loss/actor"].item() == pytest.approx(expected, abs=5e-6)
+            assert_close(metrics["loss/actor"].item(), expected)
             expected = case[f"info{step}.DSAC2_entropy-RL iter"].item()
-            assert metrics["policy/entropy"].item() == pytest.approx(expected, abs=5e-6)
+            assert_close(metrics["policy/entropy"].item(), expected)
         running = case[f"mean_std{step}"].float()
-        torch.testing.assert_close(dsact.running_std, running, atol=1e-6, rtol=0)
+        assert_close(dsact.running_std, running)
 
     after = f"params_after{num_steps - 1}"
     slow_actor = [t for layer in linear_layers(case, f"{after}.policy_target") for t in layer]
@@ -117,7 +118,7 @@ def test_gradient_steps_are_those_of_the_original(name, monkeypatch):
     ]
     for network, expected in pairs:
         for ours, theirs in zip(network.backbone.parameters(), expected, strict=True):
-            torch.testing.assert_close(ours.data, theirs, atol=2e-6, rtol=0)
+            assert_close(ours.data, theirs)
     if case.config["auto_alpha"]:
         ours = dsact.temperature.log_alpha.detach()
-        torch.testing.assert_close(ours, case[f"{after}.log_alpha"], atol=1e-6, rtol=0)
+        assert_close(ours, case[f"{after}.log_alpha"])

@@ -15,7 +15,8 @@ from rrf.policies.control.off_policy_configs import ActorQPackCfg, QNetworkCfg, 
 from rrf.policies.control.offline_configs import BoundedActorCfg, IQLPackCfg
 from rrf.storage.replay import RowLayout, Transitions
 from tests.algorithms.off_policy.golden_files import Case, batched, fill_critic, linear_layers
-from tests.golden_files import activation, cases, close, golden
+from tests.closeness import assert_close
+from tests.golden_files import activation, cases, golden
 
 IQL_FILE, CQL_FILE = "corl_iql.npz", "corl_cql.npz"
 
@@ -43,9 +44,9 @@ def fill(module, layers) -> None:
         parameter.data.copy_(tensor)
 
 
-def same(module, expected: list[torch.Tensor], atol: float) -> None:
+def same(module, expected: list[torch.Tensor]) -> None:
     for ours, theirs in zip(module.parameters(), expected, strict=True):
-        close(ours.data, theirs, atol)
+        assert_close(ours.data, theirs)
 
 
 # ---------------------------------------------------------------------- IQL
@@ -89,15 +90,15 @@ def test_iql_steps_are_those_of_corl(name):
         metrics = iql.learn(batch_of(case, f"batch{step}"))
         for ours, theirs in (("value", "value"), ("critic", "q"), ("actor", "actor")):
             expected = case[f"losses{step}.{theirs}_loss"].item()
-            assert metrics[f"loss/{ours}"].item() == pytest.approx(expected, rel=1e-6, abs=1e-6)
+            assert_close(metrics[f"loss/{ours}"].item(), expected)
 
-    same(policy.actor.backbone, tensors(linear_layers(case, "params_after.actor.net")), 1e-7)
-    same(policy.value.backbone, tensors(linear_layers(case, "params_after.v")), 1e-7)
-    same(policy.critic.backbone, batched(iql_critics(case, "params_after", "q")), 1e-7)
+    same(policy.actor.backbone, tensors(linear_layers(case, "params_after.actor.net")))
+    same(policy.value.backbone, tensors(linear_layers(case, "params_after.v")))
+    same(policy.critic.backbone, batched(iql_critics(case, "params_after", "q")))
     slow = batched(iql_critics(case, "params_after", "q_target"))
-    same(iql.target_critic.backbone, slow, 1e-7)
+    same(iql.target_critic.backbone, slow)
     if not config["det"]:
-        close(policy.actor.log_std.data, case["params_after.actor.log_std"], 1e-7)
+        assert_close(policy.actor.log_std.data, case["params_after.actor.log_std"])
 
 
 def test_the_expectile_loss_is_that_of_corl():
@@ -106,7 +107,7 @@ def test_the_expectile_loss_is_that_of_corl():
     assert losses
     for key, expected in losses.items():
         found = expectile_loss(arrays["u"], float(key.removeprefix("loss_tau")))
-        assert found.item() == pytest.approx(expected.item(), rel=1e-6)
+        assert_close(found.item(), expected.item())
 
 
 # ---------------------------------------------------------------------- CQL
@@ -180,21 +181,21 @@ def test_a_cql_step_is_that_of_corl(name):
         return sum(case[f"losses.{name}"].item() for name in names)
 
     ours = {name: value.item() for name, value in metrics.items()}
-    assert ours["loss/actor"] == pytest.approx(expected("policy_loss"), abs=1e-6)
-    assert ours["policy/entropy"] == pytest.approx(-expected("log_pi"), abs=1e-6)
+    assert_close(ours["loss/actor"], expected("policy_loss"))
+    assert_close(ours["policy/entropy"], -expected("log_pi"))
     gaps = expected("cql_qf1_diff", "cql_qf2_diff") / 2
-    assert ours["value/gap"] == pytest.approx(gaps, abs=5e-6)
+    assert_close(ours["value/gap"], gaps)
     conservative = expected("cql_min_qf1_loss", "cql_min_qf2_loss")
-    assert ours["loss/conservative"] == pytest.approx(conservative, abs=1e-4)
-    assert ours["policy/alpha"] == pytest.approx(expected("alpha"), abs=1e-7)
+    assert_close(ours["loss/conservative"], conservative)
+    assert_close(ours["policy/alpha"], expected("alpha"))
     if cfg.gap is not None:
         after = case["params_after.log_alpha_prime.constant"]
-        close(cql.gap_weight.log_alpha.data, after, 1e-7)
+        assert_close(cql.gap_weight.log_alpha.data, after)
     if cfg.learn_alpha:
-        assert ours["loss/alpha"] == pytest.approx(expected("alpha_loss"), abs=1e-6)
+        assert_close(ours["loss/alpha"], expected("alpha_loss"))
         after = case["params_after.log_alpha.constant"]
-        close(cql.temperature.log_alpha.data, after, 1e-7)
-    same(policy.actor.backbone, cql_actor(case, "params_after"), 1e-6)
-    same(policy.critic.backbone, batched(cql_critics(case, "params_after")), 1e-6)
+        assert_close(cql.temperature.log_alpha.data, after)
+    same(policy.actor.backbone, cql_actor(case, "params_after"))
+    same(policy.critic.backbone, batched(cql_critics(case, "params_after")))
     slow = batched(cql_critics(case, "params_after", "target_critic"))
-    same(cql.target_critic.backbone, slow, 1e-6)
+    same(cql.target_critic.backbone, slow)

@@ -29,6 +29,7 @@ from rrf.policies import (
     VNetworkCfg,
 )
 from tests.algorithms.on_policy import linear
+from tests.closeness import ULP
 from tests.envs.toy import CorridorCfg
 from tests.golden_files import GOLDEN
 
@@ -82,7 +83,9 @@ def test_losses_are_those_written_down(name):
     found = trace(name)
     assert found.keys() == expected.keys()
     for key, values in expected.items():
-        assert found[key] == pytest.approx(values, rel=1e-4, abs=1e-6), key
+        # Normalised advantages have the size 1, and the surrogate is what is left of their sum;
+        # updates multiply what one processor rounds otherwise than another.
+        assert found[key] == pytest.approx(values, rel=1e-4, abs=32 * ULP), key
 
 
 if __name__ == "__main__":

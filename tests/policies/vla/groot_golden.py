@@ -23,6 +23,7 @@ class Case:
         with np.load(GOLDEN / FILES[version], allow_pickle=False) as data:
             arrays = {key: torch.from_numpy(data[key]) for key in data.files if "json" not in key}
             settings = json.loads(str(data["config_json"]))
+        self.backbone_settings = settings["weights"]  # N1.7's; the file of N1.5 has the head alone
         self.settings = settings["weights"] if version == "n15" else settings["weights"]["head"]
         self.real_time = settings.get("rtc_options")
         prefix = "" if version == "n15" else "action_head."
@@ -31,10 +32,10 @@ class Case:
         self.inputs, self.outputs = _group(arrays, "inputs/"), _group(arrays, "outputs/")
         self.times = _group(arrays, "time_sampling/")
         self.cfg = _cfg(version, self.settings)
-        self.backbone = MockBackboneCfg(hidden_size=32).build()
-        steps, dims = self.inputs["action"].shape[1:]
-        state_dim = self.inputs["state"].shape[2]
-        self.head = GrootHead(self.cfg, self.backbone, steps, dims, state_dim).eval()
+        width = self.settings["backbone_embedding_dim"]
+        self.backbone = MockBackboneCfg(hidden_size=width).build()
+        self.widths = (*self.inputs["action"].shape[1:], self.inputs["state"].shape[2])
+        self.head = GrootHead(self.cfg, self.backbone, *self.widths).eval()
         self.head.load_state_dict(self.weights)
 
     def context(self) -> Context:
@@ -76,4 +77,7 @@ def _cfg(version: str, settings: dict) -> GrootHeadCfg:
         attend_text_every=settings.get("attend_text_every_n_blocks", 2),
         reads_padding=True,
         num_denoise_steps=settings["num_inference_timesteps"],
+        num_time_buckets=settings["num_timestep_buckets"],
+        noise_beta=(settings["noise_beta_alpha"], settings["noise_beta_beta"]),
+        noise_scale=settings["noise_s"],
     )

@@ -44,29 +44,46 @@ def stats(dims: int, scale: float = 1.0) -> dict[str, list[float]]:
     return {"mean": [0.0] * dims, "std": high, "min": low, "max": high, "q01": low, "q99": high}
 
 
-def norm_stats(state_dim: int = 32, action_dim: int = 32) -> dict[str, dict]:
+def norm_stats(state_dim: int, action_dim: int) -> dict[str, dict]:
     return {STATE: stats(state_dim), ACTION: stats(action_dim)}
 
 
+def sizes(version: str = "pi0") -> dict:
+    """The sizes of a golden file."""
+    with np.load(GOLDEN / f"{version}.npz", allow_pickle=False) as data:
+        return json.loads(str(data["config_json"]))["weights"]
+
+
 def tiny(version: str, head: dict | None = None, **changes) -> VLMPolicyCfg:
-    """The sizes of the golden data."""
+    """A policy of the sizes of the golden data."""
+    golden = sizes(version)
+    vision, expert, dims = golden["vis"], golden["exp"], golden["action_dim"]
+    image_size = (vision["image_size"], vision["image_size"])
     backbone = PaliGemmaCfg(
-        vision=SiglipCfg(width=32, depth=2, mlp_dim=48, num_heads=2),
-        gemma=GemmaCfg(width=64, depth=2, mlp_dim=128, head_dim=16),
-        vocabulary_size=300,
-        image=ImageRuleCfg(size=(28, 28)),
+        vision=SiglipCfg(
+            width=vision["hidden_size"],
+            depth=vision["num_hidden_layers"],
+            mlp_dim=vision["intermediate_size"],
+            num_heads=vision["num_attention_heads"],
+            patch_size=vision["patch_size"],
+        ),
+        gemma=GemmaCfg(**golden["vlm"]),
+        vocabulary_size=golden["vocab"],
+        image=ImageRuleCfg(size=image_size),
     )
-    expert = {"version": version, "width": 32, "mlp_dim": 64}
-    sizes = {"cameras": ["a", "b", "c"], "image_size": (28, 28), "state_dim": 32, "action_dim": 32}
+    expert = {key: expert[key] for key in ("width", "mlp_dim", "num_heads")}
+    robot = {"cameras": [f"{number}" for number in range(len(golden["img"]))]}
+    robot |= {"image_size": image_size, "state_dim": dims, "action_dim": dims}
     return VLMPolicyCfg(
         backbone=backbone,
-        head=PiExpertHeadCfg(**{**expert, **(head or {})}),
-        **{**sizes, "chunk_length": 6, **changes},
+        head=PiExpertHeadCfg(**{"version": version, "max_dims": dims, **expert, **(head or {})}),
+        **{**robot, "chunk_length": golden["horizon"], **changes},
     )
 
 
 def golden_policy(version: str, head: dict | None = None):
-    policy = tiny(version, head).build(norm_stats())
+    cfg = tiny(version, head)
+    policy = cfg.build(norm_stats(cfg.state_dim, cfg.action_dim))
     policy.load_state_dict(renamed(golden_pi(version).weights))
     return policy.eval()
 
@@ -82,7 +99,8 @@ def golden_prefix(policy, inputs: dict[str, torch.Tensor]):
 
 def golden_context(policy, inputs: dict[str, torch.Tensor]) -> Context:
     """The context of the golden inputs, whose images are floats and not pixels."""
-    view = View((), inputs["img_masks"].T, ["", ""])
-    context = Context(policy.backbone, view, inputs["state"], torch.zeros(2, dtype=torch.long))
+    batch = len(inputs["state"])
+    view = View((), inputs["img_masks"].T, [""] * batch)
+    context = Context(policy.backbone, view, inputs["state"], torch.zeros(batch, dtype=torch.long))
     context.features = policy.backbone.read(golden_prefix(policy, inputs))
     return context

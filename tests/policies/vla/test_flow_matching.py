@@ -26,9 +26,13 @@ from rrf.policies.vla.flow_matching import (
     time_embedding,
     velocity_target,
 )
-from tests.golden_files import cases, close, golden
+from tests.closeness import assert_close
+from tests.golden_files import cases, golden
 
 FILE = "rlinf_flow.npz"
+LOG_PROB = 96
+"""Ulps of log-probabilities: ((x - mean) / std)^2 / 2 counts the rounding of x many times where std
+is small."""
 
 
 def golden_noise_net() -> ExploreNoiseNet:
@@ -87,11 +91,11 @@ def test_steps_and_their_log_probs_equal_golden_data(case):
         steps = torch.full((len(x),), step)
         features = arrays["features"][step] if "features" in arrays else None
         mean, std = random_step(config, x, velocity, steps, features)
-        close(mean, arrays["mean"][step], 2e-6)
-        close(std.expand_as(mean), arrays["std"][step].expand_as(mean), 7e-7)
-        close(mean + std * arrays["z"][step], arrays["x_next"][step], 2e-6)
+        assert_close(mean, arrays["mean"][step])
+        assert_close(std.expand_as(mean), arrays["std"][step].expand_as(mean))
+        assert_close(mean + std * arrays["z"][step], arrays["x_next"][step])
         log_prob = gaussian_log_prob(arrays["x_next"][step], mean, std)
-        close(log_prob, arrays["logprob"][step], 1e-5)
+        assert_close(log_prob, arrays["logprob"][step], ulps=LOG_PROB)
 
 
 @pytest.mark.parametrize("case", cases(FILE, "chain_.*", joint_logprob=False))
@@ -101,16 +105,16 @@ def test_a_chain_with_one_random_step_equals_golden_data(case):
     transition = golden_transition(config, arrays)
     is_random = functional.one_hot(index, config["num_steps"]).bool()
     chain, log_probs = denoise(transition, arrays["x_init"], arrays["z"].transpose(0, 1), is_random)
-    close(chain, arrays["chains"], 5e-6)
-    close(chain[:, -1], arrays["actions"], 5e-6)
+    assert_close(chain, arrays["chains"])
+    assert_close(chain[:, -1], arrays["actions"])
     executed = log_probs[:, :, : config["action_chunk"], : config["action_env_dim"]]
     if config["convention"] == "openpi":  # which keeps the random step alone
         executed = executed.sum(1)
-    close(executed, arrays["rollout_logprobs"], 1e-5)
+    assert_close(executed, arrays["rollout_logprobs"], ulps=LOG_PROB)
     log_prob, entropy = step_log_prob(transition, arrays["chains"], index)
-    close(log_prob, arrays["train_logprobs_all"][:, 0], 1e-5)
+    assert_close(log_prob, arrays["train_logprobs_all"][:, 0], ulps=LOG_PROB)
     if "entropy_all" in arrays:
-        close(entropy, arrays["entropy_all"][:, 0], 1e-5)
+        assert_close(entropy, arrays["entropy_all"][:, 0])
 
 
 @pytest.mark.parametrize("case", cases(FILE, "chain_.*", joint_logprob=True))
@@ -121,24 +125,24 @@ def test_a_chain_of_random_steps_equals_golden_data(case):
     is_random = torch.ones(num_samples, config["num_steps"], dtype=torch.bool)
     normals = arrays["z"].transpose(0, 1)
     chain, log_probs = denoise(transition, arrays["x_init"], normals, is_random)
-    close(chain, arrays["chains"], 5e-6)
+    assert_close(chain, arrays["chains"])
     start = gaussian_log_prob(chain[:, 0], torch.zeros(()), torch.ones(()))
     executed = joint_mean(start, log_probs)[:, : config["action_chunk"], : config["action_env_dim"]]
-    close(executed, arrays["rollout_logprobs"], 1e-5)
+    assert_close(executed, arrays["rollout_logprobs"], ulps=LOG_PROB)
     expected, entropies = arrays["train_logprobs_all"], arrays.get("entropy_all")
-    close(start, expected[:, 0], 1e-5)
+    assert_close(start, expected[:, 0], ulps=LOG_PROB)
     for step in range(config["num_steps"]):
         steps = torch.full((num_samples,), step)
         log_prob, entropy = step_log_prob(transition, arrays["chains"], steps)
-        close(log_prob, expected[:, step + 1], 1e-5)
+        assert_close(log_prob, expected[:, step + 1], ulps=LOG_PROB)
         if entropies is not None:
-            close(entropy, entropies[:, step + 1], 1e-5)
+            assert_close(entropy, entropies[:, step + 1])
 
 
 def test_explore_noise_net_stays_between_its_bounds_and_holds_the_golden_ones():
     net, (config, arrays) = golden_noise_net(), golden(FILE, "explore_noise_net")
-    assert net.min_log_variance == pytest.approx(arrays["state.logvar_min"].item(), abs=1e-6)
-    assert net.max_log_variance == pytest.approx(arrays["state.logvar_max"].item(), abs=1e-6)
+    assert_close(net.min_log_variance, arrays["state.logvar_min"].item())
+    assert_close(net.max_log_variance, arrays["state.logvar_max"].item())
     least, largest = config["std_range"]
     generator = torch.Generator().manual_seed(0)
     std = net(1000 * torch.randn(200, config["in_dim"], generator=generator))
@@ -166,8 +170,8 @@ def test_step_log_probs_and_entropies_equal_those_of_torch_distributions(method,
     mean, std = random_step(config, x, velocity, steps, features)
     reference = torch.distributions.Normal(mean, std.expand_as(mean))
     other = mean + std * z
-    close(gaussian_log_prob(other, mean, std), reference.log_prob(other), 2e-6)
-    close(gaussian_entropy(std).expand_as(mean), reference.entropy(), 1e-6)
+    assert_close(gaussian_log_prob(other, mean, std), reference.log_prob(other), ulps=LOG_PROB)
+    assert_close(gaussian_entropy(std).expand_as(mean), reference.entropy())
 
 
 def test_an_element_without_noise_has_log_prob_entropy_and_gradient_zero():
@@ -240,8 +244,8 @@ def test_one_batch_may_hold_samples_at_different_steps():
         for row in range(3):
             one = slice(row, row + 1)
             alone = step(x[one], velocity[one], mixed[one], 3, "gr00t", 0.5)
-            close(mean[one], alone[0], 1e-6)
-            close(std[one], alone[1], 1e-6)
+            assert_close(mean[one], alone[0])
+            assert_close(std[one], alone[1])
 
 
 def test_time_embedding_holds_sines_then_cosines():

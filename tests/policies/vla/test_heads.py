@@ -9,7 +9,8 @@ import torch
 from rrf.data.schema import Observation
 from rrf.policies import DiscreteTokenHeadCfg, FlowMatchingHeadCfg, GaussianHeadCfg
 from rrf.policies.vla.action_heads import DiscreteTokenHead, GaussianHead, to_normal, uniform_rows
-from tests.golden_files import close, golden
+from tests.closeness import assert_close
+from tests.golden_files import golden
 from tests.policies.vla.conftest import (
     ACTION,
     CHUNK,
@@ -115,8 +116,8 @@ def test_token_log_prob_and_entropy_agree_with_rlinf():
     )
     torch.nn.init.eye_(head.output.weight)  # what comes in are the logits
     log_prob, entropy = head.evaluate(logits, {"tokens": data["target"]})
-    close(log_prob, data["logprobs"], 1e-6)
-    close(entropy, data["entropy"], 1e-6)
+    assert_close(log_prob, data["logprobs"])
+    assert_close(entropy, data["entropy"])
 
 
 def test_gaussian_log_prob_and_entropy_equal_those_of_torch_distributions():

@@ -23,6 +23,7 @@ from rrf.policies.control.off_policy_configs import (
 )
 from rrf.runners.checkpoints import onnx_export
 from rrf.runners.checkpoints.onnx_export import as_text, export
+from tests.closeness import assert_close
 from tests.golden_files import GOLDEN, golden
 from tests.runners.checkpoints.test_rsl_rl_checkpoint import CHECKPOINT, imported
 
@@ -98,7 +99,7 @@ def test_the_file_acts_as_the_one_rsl_rl_exported(tmp_path):
     for obs, actions in rows:
         for session in (ours, theirs):
             (found_actions,) = session.run(None, {"obs": obs[None]})
-            np.testing.assert_allclose(found_actions[0], actions, atol=1e-6)
+            assert_close(found_actions[0], actions)
 
 
 def test_metadata_are_written_as_mjlab_writes_them(tmp_path):

@@ -14,7 +14,6 @@ from rrf.lineage import Lineage
 from rrf.networks import tensor_files
 from rrf.networks.vlm.configs import LoRACfg, TokenizerCfg
 from rrf.policies.vla.configs import CompactVLACfg
-from rrf.policies.vla.heads.pi_configs import PiExpertHeadCfg
 from rrf.policies.vla.published.formats import FORMATS, format_at
 from rrf.presets import resolve
 from rrf.runners.checkpoints import checkpoint, published
@@ -42,10 +41,11 @@ def pi_cfg(version):
     prompts = {"pi0": "{instruction}\n", "pi05": "Task: {instruction}, State: {state};\nAction: "}
     cfg = pi_golden.tiny(
         version,
-        cameras=["front"], image_size=(28, 28), state_dim=4, action_dim=3,
+        cameras=["front"], state_dim=4, action_dim=3,
         state_normalization=mode, action_normalization=mode, prompt=prompts[version],
     )  # fmt: skip
-    words = TokenizerCfg(words=[str(number) for number in range(256)])
+    num_words = min(256, pi_golden.sizes(version)["vocab"] - 4)
+    words = TokenizerCfg(words=[str(number) for number in range(num_words)])
     return cfg.replace(backbone=cfg.backbone.replace(tokenizer=words))
 
 
@@ -186,14 +186,14 @@ def test_the_commands_export_and_import(tmp_path):
     sizes = {
         "policy.backbone.vision": cfg.backbone.vision.to_dict(),
         "policy.backbone.gemma": cfg.backbone.gemma.to_dict(),
-        "policy.backbone.vocabulary_size": 300,
-        "policy.backbone.image.size": [28, 28],
+        "policy.backbone.vocabulary_size": cfg.backbone.vocabulary_size,
+        "policy.backbone.image.size": list(cfg.backbone.image.size),
         "policy.backbone.tokenizer.words": cfg.backbone.tokenizer.words,
         "policy.head.width": cfg.head.width,
         "policy.head.mlp_dim": cfg.head.mlp_dim,
-        "policy.head.num_heads": PiExpertHeadCfg().num_heads,
-        "policy.head.max_dims": 32,
-        "policy.head.num_denoise_steps": 10,
+        "policy.head.num_heads": cfg.head.num_heads,
+        "policy.head.max_dims": cfg.head.max_dims,
+        "policy.head.num_denoise_steps": cfg.head.num_denoise_steps,
     }
     file.write_text(json.dumps({"preset": "pi0-laptop", "overrides": sizes}))
     run = CliRunner()
@@ -202,22 +202,27 @@ def test_the_commands_export_and_import(tmp_path):
     assert run.invoke(app, words, catch_exceptions=False).exit_code == 0
     words = ["models", "import", theirs, "--out", ours, "--preset", str(file)]
     done = run.invoke(app, words, catch_exceptions=False)
-    assert "cameras front of 28 x 28 px, state 4, action 3, 6 actions per chunk" in done.output
+    height, width = cfg.image_size
+    expected = f"cameras front of {height} x {width} px, state 4, action 3, "
+    assert f"{expected}{cfg.chunk_length} actions per chunk" in done.output
     assert np.abs(actions(checkpoint.load_policy(ours)) - actions(policy)).max() < 1e-5
     with pytest.raises(ValueError, match="exists already"):
         run.invoke(app, words, catch_exceptions=False)
 
 
 def test_large_checkpoints_are_divided_and_read_back(tmp_path, monkeypatch):
-    monkeypatch.setattr(tensor_files, "SHARD_BYTES", 200_000)
-    path, policy = saved(tmp_path / "run", CASES["openpi"]())
+    cfg = CASES["openpi"]()
+    policy = cfg.build({STATE: stats(cfg.state_dim, 0), ACTION: stats(cfg.action_dim, 1)})
+    shard_bytes = sum(tensor.nbytes for tensor in policy.state_dict().values()) // 6
+    monkeypatch.setattr(tensor_files, "SHARD_BYTES", shard_bytes)
+    path, policy = saved(tmp_path / "run", cfg)
     index = json.loads((path / "model.safetensors.index.json").read_text())
     files = sorted(set(index["weight_map"].values()))
     assert len(files) > 2
     assert files[0] == f"model-00001-of-{len(files):05d}.safetensors"
     size = sum(tensor.nbytes for tensor in policy.state_dict().values())
     assert index["metadata"]["total_size"] == size
-    assert all((path / file).stat().st_size < 400_000 for file in files)
+    assert all((path / file).stat().st_size < 2 * shard_bytes for file in files)
     manifest = atomic.check_manifest(path)
     assert set(files) < set(manifest["files"])
     copy = checkpoint.export(path, tmp_path / "deployed")

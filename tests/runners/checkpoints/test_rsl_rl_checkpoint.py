@@ -22,8 +22,9 @@ from rrf.policies.control.configs import (
 )
 from rrf.runners.checkpoints.rsl_rl_checkpoint import fitted, read, weights_of, write
 from rrf.storage.rollout import ControlStep
+from tests.closeness import assert_close
 from tests.envs.toy import CorridorCfg
-from tests.golden_files import GOLDEN, activation, close, configs, golden
+from tests.golden_files import GOLDEN, activation, configs, golden
 
 FILE = "rsl_rl_policy_expected.npz"
 META = configs(FILE)["meta"]
@@ -79,10 +80,10 @@ def as_generation(number: int, path: Path) -> Path:
 
 def test_actions_equal_those_of_rsl_rl():
     policy, (_, expected) = imported(CHECKPOINT), golden(FILE, "policy")
-    close(actions_of(policy, expected["observations"]), expected["actions"], 1e-6)
+    assert_close(actions_of(policy, expected["observations"]), expected["actions"])
     state = policy.actor.state_dict()
     std = state["log_std"].exp() if "log_std" in state else state["std"]
-    close(std, expected["action_std"], 1e-7)
+    assert_close(std, expected["action_std"])
     assert read(CHECKPOINT).iteration == META["iter"]
 
 
@@ -171,11 +172,9 @@ def test_rsl_rl_loads_what_is_written_acts_the_same_and_goes_on(use_log_std, tmp
     assert runner.current_learning_iteration == 7
     observations = env.get_observations()
     theirs = runner.get_inference_policy()(observations)
-    torch.testing.assert_close(
-        ControlPolicy(policy.actor).act(observations), theirs.detach(), atol=1e-6, rtol=0
-    )
+    assert_close(ControlPolicy(policy.actor).act(observations), theirs.detach())
     value = runner.alg.critic(observations)
-    torch.testing.assert_close(policy.critic(observations["critic"]), value, atol=1e-6, rtol=0)
+    assert_close(policy.critic(observations["critic"]), value)
     own = algorithm.actor_optimizer.state[policy.actor.backbone.layers[0].weight]["exp_avg"]
     theirs = runner.alg.optimizer.state[runner.alg.actor.mlp[0].weight]["exp_avg"]
     assert torch.equal(own, theirs)
@@ -193,7 +192,7 @@ def test_a_recurrent_policy_goes_there_and_back(kind, tmp_path):
     for _ in range(3):
         observations = env.get_observations()
         actions = deployed.act(observations)
-        torch.testing.assert_close(actions, theirs(observations).detach(), atol=1e-6, rtol=0)
+        assert_close(actions, theirs(observations).detach())
         env.step(actions)
     found = read(tmp_path / "model_1.pt")
     pack = fitted(ActorCriticPackCfg(), found)

@@ -13,7 +13,7 @@ from rrf.policies.vla.heads.fast_configs import FastHeadCfg
 from rrf.policies.vla.heads.fast_tokenizer import FILE, FastTokenizer, dct_matrix
 from rrf.policies.vla.vlm_configs import VLMPolicyCfg
 from rrf.runners.supervised.runner import build_runner
-from tests.golden_files import close
+from tests.closeness import assert_close
 from tests.policies.vla.conftest import train_policy
 from tests.policies.vla.heads.test_openvla_heads import observation, policy_cfg
 from tests.policies.vla.test_vlm import NORM_STATS
@@ -133,7 +133,7 @@ def test_a_sample_has_the_same_probability_when_it_is_evaluated(files):
     sample = policy.sample(observation(8), [torch.Generator().manual_seed(n) for n in range(8)])
     tokens, stop = sample.replay["tokens"], policy.head.stop
     found = policy.evaluate(observation(8), sample.replay)
-    close(found.log_prob.detach(), sample.log_prob, 1e-5)
+    assert_close(found.log_prob.detach(), sample.log_prob)
     after = (tokens == stop).cumsum(1) > 1
     assert after.any()
     assert not found.log_prob[after].any()

@@ -21,8 +21,9 @@ from rrf.policies.vla.heads.oft import (
 from rrf.policies.vla.heads.oft_configs import OFTDiffusionHeadCfg, OFTRegressionHeadCfg
 from rrf.policies.vla.published.openvla import norm_stats_of
 from rrf.policies.vla.vlm_configs import VLMPolicyCfg
-from tests.golden_files import GOLDEN, close, golden
-from tests.networks.vlm.prismatic.test_prismatic import TINY
+from tests.closeness import assert_close
+from tests.golden_files import GOLDEN, golden
+from tests.networks.vlm.prismatic.test_prismatic import TINY, last_action_token
 from tests.policies.vla.conftest import train_policy
 from tests.policies.vla.test_vlm import NORM_STATS
 
@@ -52,25 +53,30 @@ def weights(arrays, prefix="weights."):
 
 
 def test_every_action_token_is_that_of_openvla():
-    _, encode = golden(TOKENIZER, "encode")
+    sizes, encode = golden(TOKENIZER, "encode")
+    bins = (sizes["vocab_size"], sizes["bins"])
     with np.load(GOLDEN / TOKENIZER, allow_pickle=False) as data:
         ids = torch.from_numpy(data["decode/token_ids"])
         actions = torch.from_numpy(data["decode/actions"])
     for kind in ("f64", "f32"):
-        found = action_tokens.encoded(encode[f"values_{kind}"], 32000, 256)
+        found = action_tokens.encoded(encode[f"values_{kind}"], *bins)
         assert int((found != encode[f"tokens_{kind}"]).sum()) == 0
-    assert torch.equal(action_tokens.decoded(ids, 32000, 256), actions)
+    assert torch.equal(action_tokens.decoded(ids, *bins), actions)
 
 
 def test_tokens_become_the_actions_of_openvla_in_physical_units():
     with np.load(GOLDEN / "openvla.npz", allow_pickle=False) as data:
-        stats = json.loads(str(data["config_json"]))["unnormalise"]
-        for name, suffix in (("setx", ""), ("nomask", "_nomask")):
+        config = json.loads(str(data["config_json"]))
+        stats, sizes = config["unnormalise"], config["weights"]
+        bins = (last_action_token(sizes), sizes["n_action_bins"])
+        assert len(stats) == 2
+        for name in stats:
+            suffix = "" if "mask" in stats[name]["action"] else "_nomask"
             tokens = torch.from_numpy(data[f"unnormalise/tokens{suffix}"])
-            normalized = action_tokens.decoded(tokens, 32000, 256).numpy()
+            normalized = action_tokens.decoded(tokens, *bins).numpy()
             found = Normalize(stats[name]["action"], "quantile").invert(normalized)
             expected = data[f"unnormalise/actions{suffix}"]
-            np.testing.assert_allclose(found, expected, atol=3e-7, rtol=0)
+            assert_close(found, expected)
 
 
 def test_three_bins_by_hand():
@@ -89,34 +95,38 @@ def test_a_row_is_drawn_by_its_own_uniform_number():
 
 
 def test_the_l1_head_is_that_of_openvla_oft():
-    _, arrays = golden(HEADS, "l1_head")
-    backbone = MockBackboneCfg(hidden_size=12).build()
-    head = OFTRegressionHead(
-        OFTRegressionHeadCfg(hidden_features=20, uses_state=False), backbone, 4, 7, 8
-    )
+    sizes, arrays = golden(HEADS, "l1_head")
+    backbone = MockBackboneCfg(hidden_size=sizes["hid"]).build()
+    cfg = OFTRegressionHeadCfg(hidden_features=sizes["mlp"], uses_state=False)
+    head = OFTRegressionHead(cfg, backbone, sizes["chunk"], sizes["adim"], sizes["prop"])
     head.load_state_dict({**weights(arrays), "log_std_ha": head.log_std_ha.detach()})
     found = head.predict(arrays["hidden_states"])
-    close(found.detach(), arrays["predicted_actions"], 2e-6)
-    close((found - arrays["ground_truth"]).abs().mean().detach(), arrays["l1_loss"], 2e-6)
+    assert_close(found.detach(), arrays["predicted_actions"])
+    assert_close((found - arrays["ground_truth"]).abs().mean().detach(), arrays["l1_loss"])
 
 
 @pytest.mark.parametrize(
-    ("case", "given", "module"),
+    ("case", "given", "build"),
     [
-        ("proprio_projector", "proprio", TokenProjector(8, 16)),
-        ("noisy_action_projector", "noisy_actions", TokenProjector(1, 16)),
-        ("noise_prediction_model", "obs", NoisePredictor(2, 84, 20, 7)),
+        ("proprio_projector", "proprio", lambda s: TokenProjector(s["prop"], s["llm"])),
+        ("noisy_action_projector", "noisy_actions", lambda s: TokenProjector(1, s["llm"])),
+        (
+            "noise_prediction_model",
+            "obs",
+            lambda s: NoisePredictor(2, s["hid"] * s["adim"], s["mlp"], s["adim"]),
+        ),
     ],
 )
-def test_the_parts_are_those_of_openvla_oft(case, given, module):
-    _, arrays = golden(HEADS, case)
+def test_the_parts_are_those_of_openvla_oft(case, given, build):
+    sizes, arrays = golden(HEADS, case)
+    module = build(sizes)
     module.load_state_dict(weights(arrays))
-    close(module(arrays[given]).detach(), arrays["out"], 2e-6)
+    assert_close(module(arrays[given]).detach(), arrays["out"])
 
 
 def test_the_noise_level_is_embedded_as_in_openvla_oft():
-    _, arrays = golden(HEADS, "sinusoidal_timestep")
-    close(level_embedding(arrays["timesteps"], 20), arrays["out"], 1e-5)
+    config, arrays = golden(HEADS, "sinusoidal_timestep")
+    assert_close(level_embedding(arrays["timesteps"], config["dim"]), arrays["out"])
 
 
 @pytest.mark.parametrize(
@@ -127,11 +137,9 @@ def test_actions_and_state_are_normalised_as_in_openvla_oft(case, mode):
     stats = {key: list(value) for key, value in config.items()}
     stats = norm_stats_of({"norm_stats": {"here": {"action": stats, "proprio": stats}}}, "here")
     actions = Normalize(stats[ACTION], mode).invert(arrays["normalized"].numpy())
-    np.testing.assert_allclose(actions, arrays["unnormalized"].numpy(), atol=5e-7, rtol=0)
+    assert_close(actions, arrays["unnormalized"])
     state = Normalize(stats[STATE], mode).apply(arrays["proprio"].numpy())
-    np.testing.assert_allclose(
-        state.clip(-1, 1), arrays["proprio_normalized"].numpy(), atol=2e-6, rtol=0
-    )
+    assert_close(state.clip(-1, 1), arrays["proprio_normalized"])
 
 
 def test_ddim_is_that_of_diffusers():
@@ -140,18 +148,18 @@ def test_ddim_is_that_of_diffusers():
     scheduler = DDIMScheduler(num_train_timesteps=50, beta_schedule="squaredcos_cap_v2")
     scheduler.set_timesteps(25)
     shares = squared_cosine(50)
-    close(shares, scheduler.alphas_cumprod, 1e-6)
+    assert_close(shares, scheduler.alphas_cumprod)
     assert visited(50, 25) == scheduler.timesteps.tolist()
     x, generator = torch.randn(3, 4, 1), torch.Generator().manual_seed(0)
     level = torch.tensor([0, 20, 49])
     noise = torch.randn(3, 4, 1, generator=generator)
-    close(noisy(x, noise, shares[level]), scheduler.add_noise(x, noise, level), 1e-6)
+    assert_close(noisy(x, noise, shares[level]), scheduler.add_noise(x, noise, level))
     for at in (48, 20, 0):
         expected = scheduler.step(noise, at, x).prev_sample
         level_b = shares[at].expand(3)
         next_b = shares[at - 2].expand(3) if at else torch.ones(3)
         found, _ = ddim_step(denoised(x, noise, level_b, 1.0), noise, level_b, next_b, 0.0)
-        close(found, expected, 1e-5)
+        assert_close(found, expected)
 
 
 @pytest.mark.parametrize("head", [TOKENS, REGRESSION, DIFFUSION], ids=lambda h: type(h).__name__)
@@ -174,7 +182,7 @@ def test_a_sample_has_the_same_probability_when_it_is_evaluated(head, factor):
     sample = policy.sample(observation(), [torch.Generator().manual_seed(n) for n in (1, 2)])
     found = policy.evaluate(observation(), sample.replay)
     assert found.log_prob.shape == found.entropy.shape == (2, 6)
-    close(found.log_prob.detach(), sample.log_prob, 1e-5)
+    assert_close(found.log_prob.detach(), sample.log_prob)
     found.log_prob.sum().backward()
     assert policy.backbone.projector.fc1.weight.grad.abs().sum() > 0
 

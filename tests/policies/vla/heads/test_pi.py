@@ -12,9 +12,11 @@ from rrf.policies.vla.context import Context
 from rrf.policies.vla.heads.pi_configs import PiExpertHeadCfg
 from rrf.policies.vla.published.pi_checkpoints import renamed
 from tests.policies.vla.conftest import train_policy
-from tests.policies.vla.pi_golden import golden_pi, norm_stats, tiny
+from tests.policies.vla.pi_golden import golden_pi, norm_stats, sizes, tiny
 
 BOTH = pytest.mark.parametrize("version", ["pi0", "pi05"])
+SIZES = sizes()  # alike in both versions
+PIXELS, DIMS = SIZES["vis"]["image_size"], SIZES["action_dim"]
 ROBOT = {"cameras": ["front", "wrist"], "state_dim": 4, "action_dim": 3, "chunk_length": 2}
 
 
@@ -27,7 +29,8 @@ def robot_policy(version="pi0", head=None, **changes):
 def observation(batch=2, seed=0):
     rng = np.random.default_rng(seed)
     images = {
-        name: rng.integers(0, 256, (batch, 28, 28, 3), dtype=np.uint8) for name in ROBOT["cameras"]
+        name: rng.integers(0, 256, (batch, PIXELS, PIXELS, 3), dtype=np.uint8)
+        for name in ROBOT["cameras"]
     }
     state = rng.uniform(-1, 1, (batch, 4)).astype(np.float32)
     return Observation(images, state, ["open the door", "close"] * (batch // 2))
@@ -40,7 +43,7 @@ def batch_of(size=2):
 
 def view(is_shown=((True, True), (True, False)), prompts=("open the door", "close"), seed=0):
     generator = torch.Generator().manual_seed(seed)
-    images = [torch.randint(0, 256, (2, 28, 28, 3), generator=generator) for _ in range(2)]
+    images = [torch.randint(0, 256, (2, PIXELS, PIXELS, 3), generator=generator) for _ in range(2)]
     return View(
         tuple(image.to(torch.uint8) for image in images), torch.tensor(is_shown), list(prompts)
     )
@@ -84,7 +87,7 @@ def test_nothing_depends_on_hidden_cameras_or_padding():
         state = torch.zeros(len(context), 4)
         rows = Context(policy.backbone, context, state, torch.zeros(len(context)))
         prefix = policy.head.given(rows)
-        x = torch.ones(len(context), 2, 32)
+        x = torch.ones(len(context), 2, DIMS)
         velocity, _ = policy.head.velocity(prefix, x, torch.full((len(context),), 0.5))
         if context is given:
             expected = velocity[1]
@@ -125,7 +128,7 @@ def test_answers_are_what_their_logits_say():
     answer = backbone.answer(view(), 4, lambda logits, place: logits.argmax(-1))
     assert answer.shape == (2, 4)
     logits = backbone.language_logits(view(), answer)
-    assert logits.shape == (2, 4, 300)
+    assert logits.shape == (2, 4, SIZES["vocab"])
     assert torch.equal(logits.argmax(-1), answer)
     later = answer.clone()
     later[:, 2] = 7
@@ -144,7 +147,7 @@ def test_an_answer_ends_when_every_row_has_the_stop_token():
 def test_a_normalised_state_out_of_reach_of_the_head_is_in_the_prompt():
     # pi0.5 itself does not see the state; pi0 does
     for version, is_seen in (("pi0", True), ("pi05", False)):
-        policy, x = robot_policy(version), torch.ones(2, 2, 32)
+        policy, x = robot_policy(version), torch.ones(2, 2, DIMS)
         found = []
         for value in (0.0, 1.0):
             context = Context(policy.backbone, view(), torch.full((2, 4), value), torch.zeros(2))
@@ -173,8 +176,8 @@ def test_bfloat16_is_near_float32():
 
 
 def test_what_does_not_fit_is_refused_with_the_reason():
-    with pytest.raises(ValueError, match=r"40 dimensions of state .* max_dims is 32"):
-        tiny("pi0", **{**ROBOT, "state_dim": 40}).build(norm_stats(40, 3))
+    with pytest.raises(ValueError, match=rf"{DIMS + 8} dimensions of state .* max_dims is {DIMS}"):
+        tiny("pi0", **{**ROBOT, "state_dim": DIMS + 8}).build(norm_stats(DIMS + 8, 3))
     cfg = tiny("pi0", **ROBOT)
     short = cfg.replace(backbone=cfg.backbone.replace(max_tokens=3)).build(norm_stats(4, 3))
     with pytest.raises(ValueError, match=r"'open the door' has 4 tokens, .*max_tokens is 3"):

@@ -49,8 +49,8 @@ def test_the_head_of_n15_has_the_published_size_and_names():
 def test_the_head_of_n17_has_the_published_size_and_names():
     head = real_size(n17_head(), 40)
     assert round(num_parameters(head) / 1e5) == 16_205  # the original's 1,620.5 M
-    names = set(Case("n17").weights)  # 6 blocks of the transformer, 1 of self-attention
-    per_block = {name.partition("model.transformer_blocks.4.")[2] for name in names} - {""}
+    names = set(Case("n17").weights)
+    per_block = {name.partition("model.transformer_blocks.0.")[2] for name in names} - {""}
     per_vl = {name.partition("vl_self_attention.transformer_blocks.0.")[2] for name in names} - {""}
     names |= {
         f"model.transformer_blocks.{block}.{name}" for block in range(32) for name in per_block
@@ -68,35 +68,41 @@ def test_the_head_of_n17_has_the_published_size_and_names():
 
 def tiny_policy(case):
     """A policy of the sizes of the golden N1.7."""
+    text, vision = (case.backbone_settings[f"{kind}_config"] for kind in ("text", "vision"))
+    image_size = (4 * vision["patch_size"], 4 * vision["patch_size"])
     backbone = Qwen3VLCfg(
-        image=ImageRuleCfg(size=(64, 64)),
-        hidden_size=32,
-        num_layers=2,
-        num_heads=4,
-        num_kv_heads=2,
-        head_dim=16,
-        intermediate_size=48,
-        vocab_size=120,
-        mrope_section=[4, 2, 2],
-        vision_depth=2,
-        vision_width=24,
-        vision_heads=2,
-        vision_intermediate=32,
-        num_position_embeddings=64,
-        deepstack=[0, 1],
+        image=ImageRuleCfg(size=image_size),
+        hidden_size=text["hidden_size"],
+        num_layers=case.settings["select_layer"],
+        num_heads=text["num_attention_heads"],
+        num_kv_heads=text["num_key_value_heads"],
+        head_dim=text["head_dim"],
+        intermediate_size=text["intermediate_size"],
+        vocab_size=text["vocab_size"],
+        mrope_section=text["rope_scaling"]["mrope_section"],
+        vision_depth=vision["depth"],
+        vision_width=vision["hidden_size"],
+        vision_heads=vision["num_heads"],
+        vision_intermediate=vision["intermediate_size"],
+        patch_size=vision["patch_size"],
+        num_position_embeddings=vision["num_position_embeddings"],
+        deepstack=vision["deepstack_visual_indexes"],
         final_norm=False,
         system_prompt=None,
     )
+    _, chunk_length, action_dim = case.inputs["action"].shape
+    state_dim = case.inputs["state"].shape[2]
+    new = case.cfg.num_embodiments - 1
     cfg = VLMPolicyCfg(
         cameras=["front"],
-        image_size=(64, 64),
-        state_dim=12,
-        action_dim=10,
-        chunk_length=8,
+        image_size=image_size,
+        state_dim=state_dim,
+        action_dim=action_dim,
+        chunk_length=chunk_length,
         backbone=backbone,
-        head=case.cfg.replace(num_embodiments=4, embodiments={"new_embodiment": 3}),
+        head=case.cfg.replace(embodiments={"new_embodiment": new}),
     )
-    return cfg.build({STATE: stats(12), ACTION: stats(10)})
+    return cfg.build({STATE: stats(state_dim), ACTION: stats(action_dim)})
 
 
 @pytest.fixture(scope="module")
@@ -118,7 +124,8 @@ def test_a_published_policy_is_loaded_whole_and_written_back(published):
     case = Case("n17")
     policy = tiny_policy(case)
     load_policy(policy, folder)
-    given, share = case.head.given(case.context()), torch.tensor([0.3, 0.6])
+    given = case.head.given(case.context())
+    share = torch.linspace(0.3, 0.6, len(case.inputs["noise"]))
     wanted, _ = case.head.velocity(given, case.inputs["noise"], share)
     found, _ = policy.head.eval().velocity(
         policy.head.given(case.context()), case.inputs["noise"], share
@@ -148,7 +155,8 @@ def test_loading_is_strict(published, tmp_path):
         "do not fit the Qwen3VLCfg: model.visual.pos_embed.weight is missing",
     )
     wrong = weights | {"action_head.vlln.bias": torch.zeros(3)}
-    refused(wrong, r"vlln.bias is \[3\], expected \[32\]")
+    width = case.settings["backbone_embedding_dim"]
+    refused(wrong, rf"vlln.bias is \[3\], expected \[{width}\]")
 
 
 def test_a_head_with_parts_of_its_own_and_other_heads_are_refused(published):
@@ -156,7 +164,7 @@ def test_a_head_with_parts_of_its_own_and_other_heads_are_refused(published):
     case = Case("n17")
     cfg = case.cfg.replace(noise_method="reinflow")
     with pytest.raises(ValueError, match="std network"):
-        load_head(GrootHead(cfg, case.backbone, 8, 10, 12), folder)
+        load_head(GrootHead(cfg, case.backbone, *case.widths), folder)
     regression = VLMPolicyCfg(cameras=["a"], image_size=(64, 64), state_dim=2, action_dim=2)
     with pytest.raises(ValueError, match="has a RegressionHead"):
         load_policy(regression.build({STATE: stats(2), ACTION: stats(2)}), folder)

@@ -13,10 +13,12 @@ from rrf.networks.vlm.configs import LoRACfg, TokenizerCfg
 from rrf.policies.vla.published import pi_checkpoints, pi_norm_stats
 from rrf.policies.vla.published.formats import FORMATS
 from rrf.presets.pi import pi0, pi05
-from tests.policies.vla.pi_golden import golden_pi, norm_stats, tiny
+from tests.policies.vla.pi_golden import golden_pi, norm_stats, sizes, tiny
 
 BOTH = pytest.mark.parametrize("version", ["pi0", "pi05"])
-ROBOT = {"cameras": ["front"], "image_size": (28, 28), "state_dim": 4, "action_dim": 3}
+SIZES = sizes()  # alike in both versions
+PIXELS, DIMS = SIZES["vis"]["image_size"], SIZES["action_dim"]
+ROBOT = {"cameras": ["front"], "image_size": (PIXELS, PIXELS), "state_dim": 4, "action_dim": 3}
 MODES = {"pi0": "mean_std", "pi05": "quantile"}
 
 
@@ -45,8 +47,8 @@ def robot_cfg(version):
         prompt=PROMPTS[version],
         **ROBOT,
     )
-    # words for the bins 0 to 255 and for padding, begin, end and unknown: 260 of the 300 tokens
-    words = TokenizerCfg(words=[str(number) for number in range(256)])
+    # words for the bins 0 to 255, as far as there are tokens beside padding, begin, end and unknown
+    words = TokenizerCfg(words=[str(number) for number in range(min(256, SIZES["vocab"] - 4))])
     return cfg.replace(backbone=cfg.backbone.replace(tokenizer=words))
 
 
@@ -58,7 +60,7 @@ def built(version):
 
 def actions(policy):
     rng = np.random.default_rng(0)
-    images = {"front": rng.integers(0, 256, (2, 28, 28, 3), dtype=np.uint8)}
+    images = {"front": rng.integers(0, 256, (2, PIXELS, PIXELS, 3), dtype=np.uint8)}
     state = rng.uniform(-1, 1, (2, 4)).astype(np.float32)
     observation = Observation(images, state, ["open", "close the door"])
     return policy.sample(observation, torch.Generator().manual_seed(0)).actions
@@ -177,7 +179,7 @@ def test_missing_and_unexpected_weights_are_listed(tmp_path):
     with pytest.raises(ValueError, match=r"missing action_in_proj\.bias") as caught:
         pi_checkpoints.fill(built("pi0"), tmp_path)
     assert "unexpected surprise.weight" in str(caught.value)
-    assert "state_proj.bias is [7], expected [32]" in str(caught.value)
+    assert f"state_proj.bias is [7], expected [{SIZES['exp']['width']}]" in str(caught.value)
 
 
 def test_either_name_of_the_embedding_table_is_enough(tmp_path):
@@ -257,11 +259,13 @@ def test_openpi_has_one_normalisation_per_model(tmp_path):
 @pytest.mark.parametrize("layout", ["openpi", "lerobot"])
 def test_the_state_in_the_prompt_is_not_padded_in_either_layout(layout, tmp_path):
     state = {"state": np.zeros((1, 4), np.float32), "instruction": ["go"]}
-    observation = Observation({"front": np.zeros((1, 28, 28, 3), np.uint8)}, **state)
+    observation = Observation({"front": np.zeros((1, PIXELS, PIXELS, 3), np.uint8)}, **state)
     prompt = built("pi05").context(observation).view.prompts[0]
     assert len(prompt.split("State: ")[1].split(";")[0].split()) == 4
-    padded = robot_cfg("pi05").replace(prompt_state_dims=32).build(STATS)
-    with pytest.raises(ValueError, match=r"prompt_state_dims is 32, .* no padding of the state"):
+    padded = robot_cfg("pi05").replace(prompt_state_dims=DIMS).build(STATS)
+    with pytest.raises(
+        ValueError, match=rf"prompt_state_dims is {DIMS}, .* no padding of the state"
+    ):
         pi_checkpoints.write(padded, STATS, tmp_path / "out", layout)
 
 
@@ -275,7 +279,7 @@ def lerobot_folder(version, folder, **changes):
         device="cpu",
         input_features={
             STATE: PolicyFeature(FeatureType.STATE, (4,)),
-            "observation.images.front": PolicyFeature(FeatureType.VISUAL, (3, 28, 28)),
+            "observation.images.front": PolicyFeature(FeatureType.VISUAL, (3, PIXELS, PIXELS)),
         },
         output_features={ACTION: PolicyFeature(FeatureType.ACTION, (3,))},
         **changes,
@@ -292,7 +296,7 @@ def test_what_lerobots_config_says_is_honoured_harmless_or_refused(version, tmp_
     folder = lerobot_folder(version, tmp_path / "a", **known, chunk_size=5, n_action_steps=5)
     cfg = FORMATS["lerobot"].fitted(folder, robot_cfg(version), None)
     assert (cfg.chunk_length, cfg.head.num_denoise_steps, cfg.backbone.max_tokens) == (5, 3, 99)
-    assert (cfg.cameras, cfg.image_size) == (["front"], (28, 28))
+    assert (cfg.cameras, cfg.image_size) == (["front"], (PIXELS, PIXELS))
     assert (cfg.state_dim, cfg.action_dim) == (4, 3)
     assert cfg.action_normalization == {"pi0": "mean_std", "pi05": "quantile"}[version]
     for changes, message in (
