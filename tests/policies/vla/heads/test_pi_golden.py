@@ -60,7 +60,7 @@ def test_loss_and_gradients_equal_openpi(version):
     loss.mean().backward()
     grads = {name: parameter.grad for name, parameter in policy.named_parameters()}
     for name, expected in golden.grads.items():
-        assert_close(grads[our_name(name)], expected)
+        assert_close(grads[our_name(name)], expected, ulps=32)  # forward and back
     for name, expected in golden.norms.items():
         if "lm_head" not in name and our_name(name) in grads:
             found = grads[our_name(name)]
