@@ -15,6 +15,7 @@ import json
 import os
 import shutil
 import time
+import typing
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -206,6 +207,18 @@ def write_manifest(root: str | Path, **facts) -> dict:
     manifest = {**facts, "files": files}
     write_json(root / MANIFEST, manifest)
     return manifest
+
+
+def parse_json(text: str | bytes) -> typing.Any:
+    """Like `json.loads`, for what others may have written.
+
+    Raises:
+        ValueError: Also for what is nested so deeply that Python gives up with a RecursionError.
+    """
+    try:
+        return json.loads(text)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
 
 
 def read_manifest(root: str | Path) -> dict:

@@ -42,11 +42,23 @@ _CLOSE = 0.65  # difflib's default of 0.6 would take "Nope-v1" for a typo of "Ho
 
 
 class _Loader(yaml.SafeLoader):
-    """Reads 1e-3 as a number, as in YAML 1.2; PyYAML follows YAML 1.1 and reads it as text."""
+    """Reads 1e-3 as a number, as in YAML 1.2; PyYAML follows YAML 1.1 and reads it as text.
+
+    Aliases are refused: with ten of them a file of 2 kB becomes gigabytes.
+    """
+
+    def compose_node(self, parent, index):
+        if self.check_event(yaml.AliasEvent):
+            alias = self.peek_event()
+            raise yaml.YAMLError(f"*{alias.anchor} must be written out{alias.start_mark}")
+        return super().compose_node(parent, index)
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes the text "1e-3" in quotes, so that `_Loader` reads text again."""
+    """Writes the text "1e-3" in quotes, so that `_Loader` reads text again, and no aliases."""
+
+    def ignore_aliases(self, data) -> bool:
+        return True
 
 
 for _side in (_Loader, _Dumper):
@@ -110,7 +122,7 @@ class Cfg:
     @classmethod
     def from_yaml(cls, text: str) -> typing.Self:
         """The inverse of `to_yaml`. Raises ValueError like `from_dict`."""
-        data = yaml.load(text, _Loader) or {}
+        data = _parse_yaml(text) or {}
         return cls.from_dict(formats.CONFIG.read(data, f"this {cls.__name__}"))
 
     @pydantic.model_validator(mode="wrap")
@@ -209,7 +221,7 @@ def parse_overrides(words: Iterable[str]) -> dict[str, typing.Any]:
                 f"override {word!r} is not of the form path=value, e.g. optimizer.lr=1e-3"
             )
         try:
-            changes[path] = yaml.load(value, _Loader)
+            changes[path] = _parse_yaml(value)
         except yaml.YAMLError as error:
             raise ValueError(
                 f"the value of override {word!r} is not YAML; write a list as [1, 2] and a mapping "
@@ -282,6 +294,14 @@ def first_error(error: Exception) -> str:
     return "\n".join(lines)
 
 
+def _parse_yaml(text: str) -> typing.Any:
+    """Raises yaml.YAMLError for what is no YAML that a config can be."""
+    try:
+        return yaml.load(text, _Loader)
+    except RecursionError as error:
+        raise yaml.YAMLError("it is nested too deeply") from error
+
+
 def read_yaml(path: str | Path) -> dict:
     """Read a YAML file that must hold a mapping, and leave out the version of its format.
 
@@ -294,7 +314,7 @@ def read_yaml(path: str | Path) -> dict:
         hint = f"; did you mean '{path.parent / near}'?" if near else ""
         raise ValueError(f"no file '{path}'{hint}")
     try:
-        data = yaml.load(path.read_text(encoding="utf-8"), _Loader)
+        data = _parse_yaml(path.read_text(encoding="utf-8"))
     except yaml.YAMLError as error:
         raise ValueError(f"{path} is not YAML: {error}") from error
     if not isinstance(data, dict):

@@ -1,7 +1,6 @@
 """What an `rrf` command hands to the program that runs it: the file of its option --result-file."""
 
 import dataclasses
-import json
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,6 @@ class Outcome:
     def read(cls, path: Path) -> "Outcome":
         """Raises ValueError if there is no outcome at `path`."""
         try:
-            return cls(**json.loads(path.read_text(encoding="utf-8")))
+            return cls(**atomic.parse_json(path.read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError) as error:
             raise ValueError(f"no result in {path}: {error}") from error

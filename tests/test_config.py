@@ -4,6 +4,7 @@ import dataclasses
 import typing
 
 import pytest
+import yaml
 
 from rrf.config import (
     Cfg,
@@ -23,6 +24,11 @@ class OptimizerCfg(Cfg):
     lr: float = 1e-3
     """Learning rate."""
     betas: list[float] = [0.9, 0.999]
+
+
+@configclass
+class Shared(Cfg):
+    pair: dict[str, list[float]]
 
 
 @configclass
@@ -224,3 +230,22 @@ def test_class_variables_are_no_fields_and_are_overridden_bare():
     assert [name for name in Special().to_dict() if name != "type"] == ["size"]
     with pytest.raises(ValueError, match="has no field 'kinds'"):
         Special.from_dict({"kinds": {}})
+
+
+BOMB = "a: &a [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]\n" + "".join(
+    f"{new}: &{new} [{', '.join(['*' + old] * 10)}]\n"
+    for old, new in zip("abcdefghijklmno", "bcdefghijklmnop", strict=True)
+)
+
+
+def test_aliases_which_make_gigabytes_of_a_small_file_are_refused(tmp_path):
+    (tmp_path / "config.yaml").write_text(BOMB)
+    with pytest.raises(ValueError, match=r"is not YAML: \*a must be written out.*line 2"):
+        read_yaml(tmp_path / "config.yaml")
+    (tmp_path / "config.yaml").write_text("a: " + "[" * 100_000)
+    with pytest.raises(ValueError, match=r"config.yaml is not YAML: it is nested too deeply"):
+        read_yaml(tmp_path / "config.yaml")
+    betas = [0.5, 0.6]
+    pair = {"first": betas, "second": betas}
+    assert yaml.safe_load(Shared(pair=pair).to_yaml())["pair"] == pair
+    assert Shared.from_yaml(Shared(pair=pair).to_yaml()) == Shared(pair=pair)

@@ -12,8 +12,8 @@ from rrf.cli.tables import print_table, success
 from rrf.lineage import Lineage
 
 app = typer.Typer(
-    help="The model registry: list, fetch, promote, roll back, repair. Published models: setup, "
-    "import, export. Models of several robots: extract.",
+    help="The model registry: list, fetch, promote, roll back, withdraw, repair. Published models: "
+    "setup, import, export. Models of several robots: extract.",
     no_args_is_help=True,
 )
 app.command()(published.setup)
@@ -127,7 +127,9 @@ def promote(
     version: Annotated[str, typer.Argument(help="The version to make @champion.")],
     unrevoke: Annotated[
         bool,
-        typer.Option("--unrevoke", help="Allow a version that was rolled back."),
+        typer.Option(
+            "--unrevoke", help="Allow a version that was rolled back or withdrawn, or one like it."
+        ),
     ] = False,
     reason: Annotated[
         str, typer.Option(help="Why it may be champion again; kept in the ledger.")
@@ -173,6 +175,23 @@ def rollback(
 
 
 @app.command()
+@with_result_file
+def withdraw(
+    name: Model,
+    reason: Annotated[str, typer.Option(help="Reason for the withdrawal; kept in the ledger.")],
+) -> None:
+    """Leave a model without a champion: fetch, serve and play refuse it with the reason.
+
+    The version is not promoted again. To allow it again later: rrf models promote NAME VERSION
+    --unrevoke --reason '...'
+    """
+    from rrf.registry import promotion
+
+    entry = promotion.withdraw(name, reason)
+    typer.echo(f"{name} has no champion: version {entry.version} was withdrawn ({entry.reason})")
+
+
+@app.command()
 def gate(
     name: Model,
     file: Annotated[
@@ -210,7 +229,7 @@ def repair(
         str, typer.Option(help="Why it was mended; kept in the ledger. Without it, only explain.")
     ] = "",
 ) -> None:
-    """Explain what is wrong with a model's ledger or aliases; with --reason, mend it.
+    """Explain what is wrong with a model's ledger, aliases or tags; with --reason, mend it.
 
     Entries that the chain of hashes does not prove are moved aside, and the champion is the one of
     the last entry that is proved.
@@ -224,9 +243,9 @@ def repair(
     for finding in damage.findings:
         typer.echo(f"- {finding}")
     if not damage.findings:
-        typer.echo(f"the ledger and the aliases of '{name}' agree; nothing to mend")
+        typer.echo(f"ledger, aliases and tags of '{name}' agree; nothing to mend")
         return
-    champion = damage.proved.champion or "none"
+    champion = damage.champion or "none"
     proved = f"{len(damage.proved.entries)} entries are proved; by them, the champion is {champion}"
     if not reason:
         typer.echo(f"{proved}; to mend it: rrf models repair {name} --reason '...'")
@@ -237,7 +256,7 @@ def repair(
 
 @app.command()
 def ledger(name: Model) -> None:
-    """Show every change of champion or gate, oldest first. Fails if the ledger was tampered with.
+    """Show what came and what changed, oldest first. Fails if the ledger was tampered with.
 
     `champion` is the champion after the change and `before` the one it replaced. `verdict` is the
     beginning of the verdict's digest.

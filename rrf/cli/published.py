@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rrf import atomic
+
 if TYPE_CHECKING:
     from rrf.runners.supervised.configs import SupervisedRunnerCfg
 
@@ -106,7 +108,6 @@ def import_(
     Cameras, dimensions, length of a chunk and normalisation are the published ones where the files
     say them. Weights must fit exactly.
     """
-    import json
 
     from rrf.config import parse_overrides
     from rrf.data.schema import ACTION, STATE
@@ -129,7 +130,7 @@ def import_(
     published_format = format_at(folder, layout)
     preset = preset or published_format.preset(folder)
     cfg = _supervised(preset)
-    given = json.loads(norm_stats.read_text()) if norm_stats else None
+    given = atomic.parse_json(norm_stats.read_text()) if norm_stats else None
     cfg = published.fitted(cfg, folder, published_format, statistics)
     if given is not None:
         sizes = {"state_dim": len(given[STATE]["mean"]), "action_dim": len(given[ACTION]["mean"])}

@@ -20,6 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
+from rrf import atomic
 from rrf.config import did_you_mean
 
 PERSISTENT = "language_persistent"
@@ -155,7 +156,7 @@ class Language:
     @classmethod
     def from_json(cls, text: str) -> "Language":
         """The inverse of `to_json`."""
-        data = json.loads(text)
+        data = atomic.parse_json(text)
         return cls(data["persistent"], {int(frame): rows for frame, rows in data["events"]})
 
 
@@ -254,6 +255,6 @@ def _read(rows: Sequence[Mapping] | None, where: str, more: Sequence[str]) -> li
 def _parsed(call):
     """JSON text as what it stands for."""
     try:
-        return json.loads(call) if isinstance(call, str) else call
+        return atomic.parse_json(call) if isinstance(call, str) else call
     except ValueError:
         return call

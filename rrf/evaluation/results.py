@@ -4,7 +4,7 @@ They hold every episode, and the success rate per task and overall with Wilson b
 """
 
 import dataclasses
-import json
+import math
 import statistics
 import typing
 from collections.abc import Iterable, Mapping
@@ -162,7 +162,7 @@ class Evaluation:
                 protocol=data["protocol"],
                 protocol_hash=data["protocol_hash"],
                 checkpoint_digest=data["checkpoint_digest"],
-                episodes=[_episode(e) for e in data["episodes"]],
+                episodes=_episodes(data["episodes"], where),
                 timings=data["timings"],
                 policy=data["policy"],
                 created=data["created"],
@@ -200,7 +200,7 @@ class Evaluation:
                 f"no evaluation at '{path}'; make it with: rrf eval CHECKPOINT --out {path.parent}"
             )
         try:
-            data = json.loads(path.read_text(encoding="utf-8"))
+            data = atomic.parse_json(path.read_text(encoding="utf-8"))
         except ValueError as error:
             raise ValueError(f"{path} is not JSON ({error}); evaluate again") from error
         return cls.from_dict(data, str(path))
@@ -232,7 +232,27 @@ def _episode_dict(episode: EpisodeResult) -> dict:
     }
 
 
+def _episodes(listed: list, where: str) -> list[EpisodeResult]:
+    episodes = []
+    for number, data in enumerate(listed):
+        try:
+            episodes.append(_episode(data))
+        except ValueError as error:
+            raise ValueError(f"{where}: episode {number}: {error}; evaluate again") from error
+    return episodes
+
+
 def _episode(data: dict) -> EpisodeResult:
+    """Raises ValueError, TypeError or KeyError for what is no episode."""
+    kinds = {"task": str, "seed": int, "index": int, "success": bool, "steps": int}
+    for name, kind in kinds.items():
+        if type(data[name]) is not kind:
+            raise ValueError(f"{name} is {data[name]!r}, not of type {kind.__name__}")
+    for name, number in {"return": data["return"], **data["metrics"]}.items():
+        if type(number) not in (int, float) or not math.isfinite(number):
+            raise ValueError(f"{name} is {number!r}, not a finite number")
+    if data["steps"] < 0:
+        raise ValueError(f"steps is {data['steps']}, allowed: 0 or more")
     return EpisodeResult(
         task=data["task"],
         seed=data["seed"],

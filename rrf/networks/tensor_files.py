@@ -86,7 +86,7 @@ def stored_shapes(file: Path) -> dict[str, tuple[int, ...]]:
 def _places(file: Path) -> dict[str, str]:
     """The index of divided tensors: name -> file."""
     try:
-        places = json.loads(index_of(file).read_text(encoding="utf-8"))["weight_map"]
+        places = atomic.parse_json(index_of(file).read_text(encoding="utf-8"))["weight_map"]
         return {str(name): str(part) for name, part in places.items()}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{index_of(file)} is damaged: {error}") from error

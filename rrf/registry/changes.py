@@ -3,7 +3,7 @@
 MLflow overwrites tags and aliases without comparing. What all of its stores (SQLite, PostgreSQL, a
 server in front of them) do exactly once is to create a registered model: its name is a primary key.
 So a change of a ledger begins with a claim, a registered model named after the entry's number that
-holds the entry. Only one process can create it:
+holds the entry. Only one process can create it, and names of this kind are reserved for it:
 
     create the claim -> write the entry -> set the aliases -> delete the claim
 
@@ -18,9 +18,11 @@ one of them behind our back (`agreed` raises then).
 """
 
 import logging
+import re
 import time
 from typing import TYPE_CHECKING
 
+from rrf import formats
 from rrf.registry import ledger as ledgers
 from rrf.registry.ledger import Entry, Ledger
 
@@ -36,7 +38,19 @@ _LONGEST_TAG = 5000  # of a registered model on PostgreSQL
 ROUNDS = 20
 """How often a change is tried that others are faster with, before it is given up."""
 _LOOKS, _PAUSE_S = 4, 0.25
+_CLAIM_NAME = re.compile(r"(.+)\.change-\d{6}")
 log = logging.getLogger(__name__)
+
+
+class ReservedError(ValueError):
+    """A registered model stands where a change of another one is written."""
+
+    def __init__(self, name: str, model: str):
+        super().__init__(
+            f"the registered model '{model}' stands where the next change of '{name}' is written, "
+            f"and is none; to move it aside: rrf models repair {name}"
+        )
+        self.model = model
 
 
 def append(client: "MlflowClient", ledger: Ledger, **facts) -> Entry | None:
@@ -87,14 +101,23 @@ def finish(client: "MlflowClient", name: str, index: int = 0) -> Ledger:
         if not claims:
             return ledger
         for claim in claims:
-            _finish_claim(client, name, claim)
+            _finish_claim(client, name, *claim)
     raise busy(name)
+
+
+def check_way(client: "MlflowClient", ledger: Ledger) -> None:
+    """Raise ReservedError if something else stands where changes of a model are written."""
+    num_entries = len(ledger.entries)
+    for number in {num_entries, num_entries + 1} - {0}:
+        _find_claim(client, ledger.name, number)
 
 
 def finish_and_correct(client: "MlflowClient", name: str) -> Ledger:
     """Like `finish`; then set aliases that differ from the ledger, with a warning for each."""
     finish(client, name)
     ledger, differences = compare(client, name)
+    if differences and (deleted := deleted_champions(client, ledger)):
+        raise _differing(name, [deletion(name, version) for version in deleted])
     for difference in differences:
         log.warning("%s; the alias is corrected now", difference)
     if differences:
@@ -141,23 +164,31 @@ def compare(client: "MlflowClient", name: str) -> tuple[Ledger, list[str]]:
         time.sleep(_PAUSE_S)  # another process may have finished a change between two reads
 
 
+def deleted_champions(client: "MlflowClient", ledger: Ledger) -> list[str]:
+    """The versions that a rollback would pass through and that somebody has deleted in MLflow."""
+    if not ledger.champions:
+        return []
+    found = client.search_model_versions(f"name = '{ledger.name}'", max_results=10_000)
+    present = {str(version.version) for version in found}
+    return [version for version in dict.fromkeys(ledger.champions) if version not in present]
+
+
 def check_digest(client: "MlflowClient", name: str, version: str, digest: str) -> None:
     """Raise ValueError if a version may not be used as what MLflow says it is.
 
     This is so if MLflow's aliases differ from the ledger and one of them names this version, or if
-    the version was promoted with another checkpoint.
+    the version was registered with another checkpoint.
     """
     ledger, differences = compare(client, name)
     if differences and version in aliases_in(client.get_registered_model(name)).values():
         raise _differing(name, differences)
-    for entry in ledger.entries:
-        made_champion = entry.action in ("promote", "rollback") and entry.champion == version
-        if made_champion and entry.checkpoint_digest != digest:
-            raise ValueError(
-                f"'{name}' version {version} was promoted as checkpoint "
-                f"{(entry.checkpoint_digest or '')[:12]} (change {entry.index} of the ledger), but "
-                f"MLflow says it is {digest[:12]}: somebody edited it; do not use it"
-            )
+    registration = ledger.registration(version)
+    if registration and registration.checkpoint_digest != digest:
+        raise ValueError(
+            f"'{name}' version {version} was registered as checkpoint "
+            f"{registration.checkpoint_digest[:12]}, but MLflow says it is {digest[:12]}: somebody "
+            "edited it; do not use it"
+        )
 
 
 def set_aliases(client: "MlflowClient", name: str, candidate: str | None = None) -> None:
@@ -193,6 +224,17 @@ def aliases_in(model: "RegisteredModel") -> dict[str, str]:
     return {alias: str(version) for alias, version in model.aliases.items()}
 
 
+def is_claim(model: "RegisteredModel") -> bool:
+    """Whether a registered model is a change that is being written."""
+    match = _CLAIM_NAME.fullmatch(model.name)
+    return bool(match) and model.tags.get(CLAIM) == match[1]
+
+
+def is_reserved(name: str) -> bool:
+    """Whether only changes of other models may have this name."""
+    return bool(_CLAIM_NAME.fullmatch(name))
+
+
 def busy(name: str) -> OSError:
     """The error for a change that came second every time."""
     return OSError(f"other processes kept changing '{name}' meanwhile; try again later")
@@ -213,7 +255,18 @@ def _set_aliases(
         if version is None and alias in current:
             client.delete_registered_model_alias(model.name, alias)
         elif version is not None and current.get(alias) != version:
-            client.set_registered_model_alias(model.name, alias, version)
+            _set_alias(client, model.name, alias, version)
+
+
+def _set_alias(client: "MlflowClient", name: str, alias: str, version: str) -> None:
+    from mlflow.exceptions import MlflowException
+
+    try:
+        client.set_registered_model_alias(name, alias, version)
+    except MlflowException as error:
+        # Somebody has deleted the version. The next read says so; this change is complete.
+        if error.error_code != "RESOURCE_DOES_NOT_EXIST":
+            raise
 
 
 def _create_claim(client: "MlflowClient", name: str, entry: Entry) -> None:
@@ -231,31 +284,55 @@ def _create_claim(client: "MlflowClient", name: str, entry: Entry) -> None:
             raise
 
 
-def _find_claim(client: "MlflowClient", name: str, index: int) -> "RegisteredModel | None":
+def _find_claim(client: "MlflowClient", name: str, index: int) -> tuple[Entry, str] | None:
+    """The entry of the claim on a number, also as text; None if there is no claim.
+
+    Raises:
+        ReservedError: If something else stands in its place.
+    """
+    text: str | None = ""
+    for _ in range(_LOOKS):
+        text = _claimed(client, _claim_name(name, index))
+        if text is None:
+            return None
+        if text:
+            break
+        time.sleep(_PAUSE_S)  # MLflow reads the tags in a second step; the claim may be gone by now
+    assert text is not None
+    try:
+        entry = ledgers.entry_of(text, _claim_name(name, index))
+        if (entry.model, entry.index) == (name, index) and ledgers.is_sealed(text, entry):
+            return entry, text
+    except formats.NewerFormatError:
+        raise
+    except (ValueError, TypeError):
+        pass
+    raise ReservedError(name, _claim_name(name, index))
+
+
+def _claimed(client: "MlflowClient", claim_name: str) -> str | None:
+    """The entry in a claim as text, "" without one; None if there is no claim."""
     from mlflow.exceptions import MlflowException
 
     try:
-        claim = client.get_registered_model(_claim_name(name, index))
+        claim = client.get_registered_model(claim_name)
     except MlflowException as error:
         if error.error_code != "RESOURCE_DOES_NOT_EXIST":
             raise
         return None
-    # MLflow reads the tags in a second step: without them, the claim was deleted in between.
-    return claim if _ENTRY in claim.tags else None
+    return claim.tags.get(_ENTRY, "")
 
 
-def _finish_claim(client: "MlflowClient", name: str, claim: "RegisteredModel") -> None:
+def _finish_claim(client: "MlflowClient", name: str, entry: Entry, text: str) -> None:
     from mlflow.exceptions import MlflowException
 
-    text = claim.tags[_ENTRY]
-    entry = ledgers.entry_of(text, claim.name)
     ledger = ledgers.read(client, name)  # after the claim, see above
     if entry.index == len(ledger.entries) + 1 and entry.parent == ledger.end:
         client.set_registered_model_tag(name, ledgers.key_of(entry.index), text)
         client.set_registered_model_tag(name, ledgers.HEAD, entry.hash)
     set_aliases(client, name)
     try:
-        client.delete_registered_model(claim.name)
+        client.delete_registered_model(_claim_name(name, entry.index))
     except MlflowException as error:  # another process has finished it at the same time
         if error.error_code != "RESOURCE_DOES_NOT_EXIST":
             raise
@@ -265,8 +342,15 @@ def _claim_name(name: str, index: int) -> str:
     return f"{name}.change-{index:06d}"
 
 
+def deletion(name: str, version: str) -> str:
+    """A sentence about a champion that is gone."""
+    return (
+        f"version {version} of '{name}', a champion by the promotion ledger, was deleted in MLflow"
+    )
+
+
 def _differing(name: str, differences: list[str]) -> ValueError:
-    return ValueError(f"{'; '.join(differences)}; to correct it: rrf models repair {name}")
+    return ValueError(f"{'; '.join(differences)}; to put it right: rrf models repair {name}")
 
 
 def _version(number: str | None) -> str:

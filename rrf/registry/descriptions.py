@@ -6,11 +6,11 @@ description that a person wrote or edited is kept (`rrf.mlflow_store.authorship`
 """
 
 import datetime
-import json
 import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from rrf import atomic
 from rrf.lineage import facts_in
 from rrf.mlflow_store.authorship import ROOM, is_ours, signed
 from rrf.mlflow_store.flow_run import FlowRun
@@ -29,6 +29,16 @@ COLUMNS = ("#", "when (UTC)", "change", "champion", "before", "verdict", "by", "
 """Columns of `row`. `champion` is the champion after the change, `before` the one it replaced.
 `verdict` is the beginning of the verdict's digest; the version's tags hold the whole verdict."""
 _ROLES = {CHAMPION: "Champion", CANDIDATE: "Candidate", PREVIOUS: "Previous champion"}
+_DONE = {
+    "register": "registered",
+    "evaluate": "evaluated",
+    "promote": "promoted",
+    "rollback": "rolled back",
+    "withdraw": "withdrawn",
+    "unrevoke": "allowed again",
+}
+"""What is done to a version."""
+_ARRIVALS = ("register", "evaluate")
 _NUM_REASONS, _NUM_TASKS, _LONGEST_REASON = 8, 12, 300
 log = logging.getLogger(__name__)
 
@@ -48,7 +58,8 @@ def refresh(client: "MlflowClient", name: str) -> None:
 
 
 def _write(client: "MlflowClient", name: str) -> None:
-    entries, versions = ledgers.read(client, name).entries, versions_of(client, name)
+    versions = versions_of(client, name)
+    entries = [e for e in ledgers.read(client, name).entries if e.action not in _ARRIVALS]
     if not versions:
         return
     for version in versions:
@@ -67,8 +78,8 @@ def model_text(name: str, versions: Sequence[Version], entries: Sequence[Entry])
     Args:
         name: The registered model.
         versions: All versions, newest first; at least one.
-        entries: The ledger, oldest first. If the text would be too long for MLflow, the oldest
-            changes are left out.
+        entries: The changes of champion and gate, oldest first. If the text would be too long for
+            MLflow, the oldest changes are left out.
     """
     in_role = {alias: version for version in versions for alias in version.aliases}
     shown = in_role.get(CHAMPION, versions[0])
@@ -103,7 +114,7 @@ def version_text(version: Version, entries: Sequence[Entry]) -> str:
         report = f"{evidence.place(tags['evaluation.digest'])}/report.html"
         lines.append(f"- Report: `{report}` among the artifacts of the run")
     lines += _gate(tags)
-    changes = [e for e in entries if e.action in ("promote", "rollback", "unrevoke")]
+    changes = [e for e in entries if e.action in ("promote", "rollback", "withdraw", "unrevoke")]
     named = [e for e in changes if version.version in (e.version, e.champion)]
     lines += [f"- {_sentence(entry, version.version)}" for entry in named]
     if flow_run := FlowRun.from_tags(tags):
@@ -123,7 +134,11 @@ def _role(version: Version, entries: Sequence[Entry]) -> str:
     past = [entry.action for entry in entries if entry.version == version.version]
     if not past:
         return "Registered"
-    last = {"rollback": "Rolled back", "unrevoke": "Allowed again after a rollback"}
+    last = {
+        "rollback": "Rolled back",
+        "withdraw": "Withdrawn",
+        "unrevoke": "Allowed again after it was rolled back or withdrawn",
+    }
     return last.get(past[-1], "Former champion")
 
 
@@ -149,7 +164,7 @@ def _gate(tags: Mapping[str, str]) -> list[str]:
     """The verdict of the last gate, with the decisive reasons first."""
     if "gate.verdict" not in tags:
         return []
-    verdict = json.loads(tags["gate.verdict"])
+    verdict = atomic.parse_json(tags["gate.verdict"])
     reasons, champion = verdict["reasons"], verdict["champion_version"]
     against = f"version {champion}" if champion else "no champion"
     look = f"look {verdict['round'] + 1} of {verdict['rounds']}"
@@ -218,7 +233,8 @@ def _history(name: str, entries: Sequence[Entry], num_shown: int) -> list[str]:
 
 def table_row(entry: Entry) -> tuple[str, ...]:
     """A change of the ledger as the cells of a table."""
-    before = {"promote": entry.previous, "rollback": entry.version}.get(entry.action)
+    replaced = {"promote": entry.previous, "rollback": entry.version, "withdraw": entry.version}
+    before = replaced.get(entry.action)
     return (
         str(entry.index),
         _when(entry),
@@ -237,8 +253,7 @@ def _change(entry: Entry) -> str:
         return f"ruled by gate {entry.gate['file']}"
     if entry.action == "repair":
         return f"ledger repaired, {len(entry.lost or ())} entries lost"
-    done = {"promote": "promoted", "rollback": "rolled back", "unrevoke": "allowed again"}
-    return f"version {entry.version} {done[entry.action]}"
+    return f"version {entry.version} {_DONE[entry.action]}"
 
 
 def _when(entry: Entry) -> str:
@@ -255,6 +270,8 @@ def _sentence(entry: Entry, version: str) -> str:
         return f"Allowed again {moment}: {reason}"
     if entry.action == "promote":
         return f"Promoted {moment}: {reason}"
+    if entry.action == "withdraw":
+        return f"Withdrawn {moment}; the model has had no champion since: {reason}"
     if entry.version == version:
         return f"Rolled back to version {entry.champion}, {moment}: {reason}"
     return f"Champion again, {moment}, as version {entry.version} was rolled back: {reason}"

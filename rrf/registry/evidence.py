@@ -1,13 +1,12 @@
 """Evidence for a version: its evaluations, stored with the MLflow run that trained it, and tags.
 
 Every evaluation gets a folder of its own among the artifacts of the run (`evaluation/<digest>/`),
-and a tag of the version that holds its digest. So an evaluation under another protocol overwrites
+and an entry of the ledger that holds its digest. So an evaluation under another protocol overwrites
 nothing, and a promotion reads exactly what was registered. The tags `evaluation.*` hold the figures
 that people see first: those of the protocol that the model's gate names, or, without a gate, those
-of the protocol that came first.
+of the protocol that came first. No decision reads them.
 """
 
-import dataclasses
 import json
 import tempfile
 from pathlib import Path
@@ -18,6 +17,7 @@ from rrf.evaluation.gates.verdicts import Verdict, verdicts_of
 from rrf.evaluation.results import FILE_NAME as EVALUATION
 from rrf.evaluation.results import REPORT, Evaluation
 from rrf.mlflow_store import artifacts
+from rrf.registry.ledger import Ledger, StoredEvaluation
 from rrf.registry.versions import Version
 
 if TYPE_CHECKING:
@@ -25,34 +25,13 @@ if TYPE_CHECKING:
 
     from rrf.evaluation.protocols.base import BaseProtocolCfg
 
-_STORED = "evaluations."  # then the beginning of the digest
 _LONGEST_TAG = 5000
 _SHOWN = 12
-
-
-@dataclasses.dataclass(frozen=True)
-class StoredEvaluation:
-    """An evaluation that is stored with a version."""
-
-    digest: str
-    protocol_hash: str
-    base_hash: str  # of the protocol whatever its number of episodes
-    episodes_per_task: int
-    success: float
-    against: list[str]
-    """The champions at whose time it was an attempt to become one; "" before the first. Empty for
-    an evaluation that others were compared with."""
 
 
 def place(digest: str) -> str:
     """The folder of an evaluation among the artifacts of the run."""
     return f"evaluation/{digest[:_SHOWN]}"
-
-
-def evaluations_of(version: Version) -> list[StoredEvaluation]:
-    """The evaluations stored with a version."""
-    texts = [text for key, text in version.tags.items() if key.startswith(_STORED)]
-    return [StoredEvaluation(**json.loads(text)) for text in texts]
 
 
 def check_is_of(evaluation: Evaluation, digest: str) -> None:
@@ -64,45 +43,42 @@ def check_is_of(evaluation: Evaluation, digest: str) -> None:
         )
 
 
-def evaluation_tags(
-    version: Version,
-    evaluation: Evaluation,
-    protocol: "BaseProtocolCfg",
-    gate_base_hash: str | None,
-    champion: str | None,
-) -> dict[str, str]:
-    """The tags of a version that an evaluation brings.
-
-    Args:
-        version: The version that was evaluated.
-        evaluation: The evaluation.
-        protocol: Its protocol.
-        gate_base_hash: Of the protocol of the gate that rules the model, if one does.
-        champion: The version against which this is an attempt, "" if there is no champion; None if
-            it is not an attempt.
-    """
-    earlier = evaluations_of(version)
-    against = {name for e in earlier if e.digest == evaluation.digest for name in e.against}
-    if champion is not None:
-        against.add(champion)
-    stored = StoredEvaluation(
+def stored(
+    evaluation: Evaluation, protocol: "BaseProtocolCfg", against: str | None
+) -> StoredEvaluation:
+    """What the ledger keeps of an evaluation under `protocol`."""
+    return StoredEvaluation(
         evaluation.digest,
         evaluation.protocol_hash,
         protocol.base_hash,
         protocol.episodes_per_task,
         round(evaluation.overall.rate, 6),
-        sorted(against),
+        against,
     )
-    tags = {f"{_STORED}{evaluation.digest[:_SHOWN]}": json.dumps(dataclasses.asdict(stored))}
+
+
+def figure_tags(
+    ledger: Ledger, version: Version, evaluation: Evaluation, base_hash: str, wanted: str | None
+) -> dict[str, str]:
+    """The figures of an evaluation as tags of its version; empty if those of another one are shown.
+
+    Args:
+        ledger: The ledger of the model.
+        version: The version that was evaluated.
+        evaluation: The evaluation.
+        base_hash: Of its protocol.
+        wanted: The base hash of the protocol that the model's gate names, if there is a gate.
+    """
     shown_digest = version.tags.get("evaluation.digest")
-    shown_base = next((e.base_hash for e in earlier if e.digest == shown_digest), None)
-    wanted = gate_base_hash or shown_base
-    if shown_digest is None or wanted in (None, protocol.base_hash):
-        tags |= _figures(evaluation)
-    return tags
+    bases = {e.digest: e.base_hash for e in ledger.evaluations(version.version)}
+    wanted = wanted or bases.get(shown_digest or "")
+    if shown_digest is None or wanted in (None, base_hash):
+        return figures(evaluation)
+    return {}
 
 
-def _figures(evaluation: Evaluation) -> dict[str, str]:
+def figures(evaluation: Evaluation) -> dict[str, str]:
+    """What people see of an evaluation first, as tags."""
     rate, tasks = evaluation.overall, ", ".join(evaluation.per_task)
     means = {f"evaluation.mean.{k}": f"{v:.6g}" for k, v in evaluation.mean_metrics().items()}
     return means | {
@@ -134,13 +110,24 @@ def store(client: "MlflowClient", version: Version, folder: Path, digest: str) -
             client.log_artifact(version.run_id, str(file), place(digest))
 
 
-def load(client: "MlflowClient", version: Version, digest: str) -> Evaluation:
-    """The evaluation with this digest that is stored with a version.
+def load(client: "MlflowClient", version: Version, stored: StoredEvaluation) -> Evaluation:
+    """An evaluation that is stored with a version.
 
     Raises:
-        ValueError: If the file in the store is another evaluation, or of another checkpoint.
+        ValueError: If the file in the store is not what the ledger says, or of another checkpoint.
         OSError: If it cannot be read.
     """
+    evaluation = download(client, version, stored.digest)
+    if round(evaluation.overall.rate, 6) != stored.success:
+        raise ValueError(
+            f"the ledger says that {version} has success {stored.success}, but its evaluation "
+            f"{stored.digest[:12]} has {evaluation.overall.rate:.6f}; do not use it"
+        )
+    return evaluation
+
+
+def download(client: "MlflowClient", version: Version, digest: str) -> Evaluation:
+    """The evaluation with this digest in the run of a version. Raises like `load`."""
     from mlflow.artifacts import download_artifacts
     from mlflow.exceptions import MlflowException
 

@@ -1,10 +1,12 @@
-"""The promotion ledger: every change of a model's champion and gate, in order, in the store itself.
+"""The promotion ledger: what a promotion believes, in order, in the store itself.
 
-MLflow keeps no history of aliases, so the ledger does. Each change is one tag of the registered
-model (`ledger.000001`, `ledger.000002`, ...), so the ledger moves together with the store. Each
-entry holds the hash of the previous entry, and `ledger.head` names the last one, so edited and
-removed entries are detected. Each workspace also remembers the last entry it has seen
-(`.rrf/ledgers/`): so it notices that the end of a ledger was removed together with its head.
+Which checkpoint each version was registered as, which evaluations are stored with it, every change
+of the model's champion and gate: each is one tag of the registered model (`ledger.000001`,
+`ledger.000002`, ...), so the ledger moves together with the store. MLflow keeps no history and lets
+anybody edit its tags. Therefore each entry names its model and holds the hash of the previous one,
+and `ledger.head` names the last one, so edited, removed and copied entries are detected. Each
+workspace also remembers the last entry it has seen (`.rrf/ledgers/`): so it notices that the end of
+a ledger was removed together with its head.
 
 Writing an entry commits the change. Entries are written by `rrf.registry.changes` only, which makes
 sure that two machines never write the same one.
@@ -50,13 +52,38 @@ class ModelGate:
 
 
 @dataclasses.dataclass(frozen=True)
-class Entry:
-    """One change of champion or gate."""
+class Registration:
+    """What a version was registered as."""
 
+    checkpoint_digest: str
+    lineage_digest: str  # of `rrf.lineage.facts_in` of its tags
+
+
+@dataclasses.dataclass(frozen=True)
+class StoredEvaluation:
+    """An evaluation that is stored with a version."""
+
+    digest: str
+    protocol_hash: str
+    base_hash: str  # of the protocol whatever its number of episodes
+    episodes_per_task: int
+    success: float
+    against: str | None
+    """The champion at whose time it was an attempt to become one; "" before the first. None for an
+    evaluation that others were compared with."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """One change of champion or gate, or one version or evaluation that came."""
+
+    model: str
     index: int  # from 1
     time: str  # ISO 8601, UTC
-    action: typing.Literal["promote", "rollback", "gate", "unrevoke", "repair"]
-    version: str | None  # promoted, rolled back, or allowed again; None for a gate or a repair
+    action: typing.Literal[
+        "register", "evaluate", "promote", "rollback", "withdraw", "unrevoke", "gate", "repair"
+    ]
+    version: str | None  # the one that the action is about; None for a gate or a repair
     champion: str | None  # the champion after the change
     previous: str | None  # the version that a rollback would return to
     checkpoint_digest: str | None  # of the champion after the change
@@ -67,7 +94,10 @@ class Entry:
     parent: str  # hash of the previous entry
     hash: str = ""
     gate: dict | None = None  # of a change of gate: a `ModelGate` as plain data
+    registration: dict | None = None  # a `Registration` as plain data
+    evaluation: dict | None = None  # a `StoredEvaluation` as plain data
     lost: list[str] | None = None  # of a repair: hashes of the entries that are gone
+    deleted: list[str] | None = None  # of a repair: champions whose versions are gone
 
     def sealed(self) -> "Entry":
         """The entry with its hash."""
@@ -98,11 +128,15 @@ class Ledger:
                 stack.append(entry.champion)
             elif entry.action == "rollback":
                 stack.pop()
+            elif entry.action == "withdraw":
+                stack.clear()
+            elif entry.deleted:
+                stack = [version for version in stack if version not in entry.deleted]
         return stack
 
     @property
     def champion(self) -> str | None:
-        """The version to use; None before the first promotion."""
+        """The version to use; None before the first promotion and after a withdrawal."""
         return self.champions[-1] if self.champions else None
 
     @property
@@ -117,20 +151,66 @@ class Ledger:
 
     @property
     def revoked(self) -> dict[str, str]:
-        """Versions that were rolled back and may not be promoted again -> the reason."""
+        """Versions that were rolled back or withdrawn and not allowed again since -> the reason."""
         reasons: dict[str, str] = {}
         for entry in self.entries:
-            if entry.action == "rollback" and entry.version:
+            if entry.action in ("rollback", "withdraw") and entry.version:
                 reasons[entry.version] = entry.reason
             elif entry.action == "unrevoke" and entry.version:
                 reasons.pop(entry.version, None)
         return reasons
 
     @property
+    def allowed(self) -> set[str]:
+        """Versions that somebody has allowed although they, or versions like them, are revoked."""
+        named = {entry.version for entry in self.entries if entry.action == "unrevoke"}
+        return {version for version in named if version and version not in self.revoked}
+
+    @property
+    def withdrawn(self) -> Entry | None:
+        """The withdrawal that has left the model without a champion, if one has."""
+        if self.champion:
+            return None
+        return next((e for e in reversed(self.entries) if e.action == "withdraw"), None)
+
+    @property
     def gate(self) -> ModelGate | None:
         """The gate that rules the model; None if none was recorded."""
         gates = [entry.gate for entry in self.entries if entry.gate]
         return ModelGate(**gates[-1]) if gates else None
+
+    def registration(self, version: str) -> Registration | None:
+        """What a version was registered as; None if rrf did not register it.
+
+        Its checkpoint never changes. Its lineage is the one it was registered with last.
+        """
+        entries = [e for e in self.entries if e.version == version and e.registration]
+        if not entries:
+            return None
+        first, last = (Registration(**e.registration or {}) for e in (entries[0], entries[-1]))
+        return dataclasses.replace(last, checkpoint_digest=first.checkpoint_digest)
+
+    def checkpoint_of(self, version: str) -> str:
+        """The digest of the checkpoint that a version was registered as; "" if it was not."""
+        registration = self.registration(version)
+        return registration.checkpoint_digest if registration else ""
+
+    def version_of(self, checkpoint_digest: str) -> str | None:
+        """The first version that was registered with this checkpoint; None if none was."""
+        for entry in self.entries:
+            if (entry.registration or {}).get("checkpoint_digest") == checkpoint_digest:
+                return entry.version
+        return None
+
+    def evaluations(self, version: str) -> list[StoredEvaluation]:
+        """The evaluations stored with a version, the oldest first; one that was an attempt against
+        several champions comes once for each of them.
+        """
+        return [
+            StoredEvaluation(**entry.evaluation)
+            for entry in self.entries
+            if entry.version == version and entry.evaluation
+        ]
 
     @property
     def end(self) -> str:
@@ -170,6 +250,7 @@ class Ledger:
         }
         return Entry(
             **{
+                "model": self.name,
                 "index": len(self.entries) + 1,
                 "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
                 "actor": os.environ.get("USER") or f"uid {os.getuid()}",
@@ -180,14 +261,19 @@ class Ledger:
         ).sealed()
 
 
+def is_sealed(text: str, entry: Entry) -> bool:
+    """Whether an entry is as it was written, in its tag `text`."""
+    return entry.hash == atomic.digest_of(atomic.parse_json(text) | {"hash": ""})
+
+
 def entry_of(text: str, where: str) -> Entry:
-    """The entry in a tag; whether it was edited is not checked.
+    """The entry in a tag; whether it was edited is not checked (`is_sealed`).
 
     Raises:
         NewerFormatError: If a newer rrf wrote it.
         ValueError, TypeError: If it is unreadable.
     """
-    return Entry(**formats.LEDGER.read(dict(json.loads(text)), where))
+    return Entry(**formats.LEDGER.read(dict(atomic.parse_json(text)), where))
 
 
 def read(client: "MlflowClient", name: str) -> Ledger:
@@ -241,9 +327,11 @@ def proved(name: str, tags: Mapping[str, str]) -> tuple[Ledger, str]:
         except (ValueError, TypeError) as error:
             damage = f"entry {position} is unreadable ({error})"
             break
-        sealed = atomic.digest_of(json.loads(tags[key]) | {"hash": ""})
-        if (entry.hash, entry.parent, entry.index) != (sealed, parent, position):
+        if (entry.parent, entry.index) != (parent, position) or not is_sealed(tags[key], entry):
             damage = f"entry {position} was edited"
+            break
+        if entry.model != name:
+            damage = f"entry {position} was written for model '{entry.model}'"
             break
         entries.append(entry)
         parent = entry.hash

@@ -14,7 +14,7 @@ from rrf.config import did_you_mean
 from rrf.mlflow_store import store
 from rrf.mlflow_store.artifacts import SQLITE
 from rrf.registry import changes
-from rrf.registry.versions import Version, exists, versions_of
+from rrf.registry.versions import Version, contradictions, exists, versions_of
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -45,11 +45,13 @@ def versions(name: str | None = None) -> list[Version]:
 
 
 def problems(name: str | None = None) -> list[str]:
-    """Why the ledger or the aliases of a model, or of any model, cannot be believed."""
+    """Why ledger, aliases or tags of a model, or of any model, cannot be believed."""
     client, problems = connect(), []
     for model in [name] if name else _names(client):
         try:
-            changes.agreed(client, model)
+            ledger = changes.agreed(client, model)
+            for version in versions_of(client, model):
+                problems += contradictions(ledger, version)
         except ValueError as error:
             problems.append(str(error))
     return problems
@@ -59,7 +61,7 @@ def _names(client: "MlflowClient") -> list[str]:
     names, token = [], ""
     while token is not None:
         page = client.search_registered_models(page_token=token or None)
-        names += [model.name for model in page if changes.CLAIM not in model.tags]
+        names += [model.name for model in page if not changes.is_claim(model)]
         token = page.token or None
     return sorted(names)
 

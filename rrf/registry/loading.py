@@ -30,6 +30,7 @@ from rrf.registry.versions import CHECKPOINT_DIGEST, Version, find
 from rrf.runners.checkpoints.deployed import Deployed, deployed_class
 
 if TYPE_CHECKING:
+    from mlflow import MlflowClient
     from mlflow.pyfunc import PyFuncModel
 
 DIGEST_VARIABLE = "RRF_CHECKPOINT_DIGEST"
@@ -47,13 +48,26 @@ def fetch(reference: str, out: str | Path) -> Version:
             than a checkpoint.
         OSError: If the artifacts are gone or cannot be reached.
     """
-    from mlflow.artifacts import download_artifacts
-    from mlflow.exceptions import MlflowException
-
     out = Path(out)
     _check_replaceable(out)
     client = store.connect()
     version = find(reference, client)
+    with atomic.directory(out) as root:
+        _copy(client, version, root)
+    return version
+
+
+def check_files(client: "MlflowClient", version: Version) -> None:
+    """Raise what `fetch` would raise for a version."""
+    with tempfile.TemporaryDirectory() as scratch:
+        _copy(client, version, Path(scratch))
+
+
+def _copy(client: "MlflowClient", version: Version, root: Path) -> None:
+    """Copy the checked checkpoint of a version into the empty directory `root`."""
+    from mlflow.artifacts import download_artifacts
+    from mlflow.exceptions import MlflowException
+
     fingerprint = packaging.version_fingerprint(client, version.name, version.version)
     uri = client.get_model_version_download_uri(version.name, version.version)
     _refuse_links(uri)
@@ -66,12 +80,10 @@ def fetch(reference: str, out: str | Path) -> Version:
             )
         except MlflowException as error:
             raise OSError(
-                f"the artifacts of {reference} at {uri} cannot be read: {error}"
+                f"the artifacts of {version} at {uri} cannot be read: {error}"
                 + artifacts.advice(workspace.tracking_uri())
             ) from error
-        with atomic.directory(out) as root:
-            fingerprint.checked_copy(Path(downloaded), root)
-    return version
+        fingerprint.checked_copy(Path(downloaded), root)
 
 
 def load_policy(reference: str, device: str = "cpu") -> "PyFuncModel":

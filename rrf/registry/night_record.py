@@ -19,6 +19,8 @@ from rrf.evaluation.results import Evaluation
 from rrf.mlflow_store import store
 from rrf.mlflow_store.authorship import NOTES, signed
 from rrf.registry import evidence, links, nights, versions
+from rrf.registry import ledger as ledgers
+from rrf.registry.ledger import Ledger
 from rrf.registry.nights import COUNTS, REFERENCE, TAG, Reference, Series
 from rrf.registry.versions import Version
 
@@ -123,13 +125,16 @@ def _write(
     earlier: "list[Run]",
     facts: Mapping[str, str],
 ) -> None:
-    reference = nights.next_reference(earlier) if earlier else _at_promotion(champion, evaluation)
+    if earlier:
+        reference = nights.next_reference(earlier)
+    else:
+        reference = _at_promotion(ledgers.read(client, champion.name), champion, evaluation)
     compared_with = [reference] if reference else []
     reference = reference or Reference("the first night", run_id, evaluation.digest)
     if earlier and (last := nights.night_of(earlier[-1])).run_id != reference.run_id:
         compared_with.append(last)
     loaded = [
-        evidence.load(client, dataclasses.replace(champion, run_id=night.run_id), night.digest)
+        evidence.download(client, dataclasses.replace(champion, run_id=night.run_id), night.digest)
         for night in compared_with
     ]
     sentences = [
@@ -157,18 +162,18 @@ def _write(
         client.set_tag(run_id, key, value)
 
 
-def _at_promotion(champion: Version, evaluation: Evaluation) -> Reference | None:
+def _at_promotion(ledger: Ledger, champion: Version, evaluation: Evaluation) -> Reference | None:
     """The evaluation that is stored with a version and has all initial states of this one."""
     protocol = parse_protocol(evaluation.protocol)
     long_enough = [
         stored
-        for stored in evidence.evaluations_of(champion)
+        for stored in ledger.evaluations(champion.version)
         if stored.base_hash == protocol.base_hash
         and stored.episodes_per_task >= protocol.episodes_per_task
     ]
     if not long_enough:
         return None
-    best = max(long_enough, key=lambda e: (bool(e.against), e.episodes_per_task, e.digest))
+    best = max(long_enough, key=lambda e: (e.against is not None, e.episodes_per_task, e.digest))
     return Reference("the evaluation at promotion", champion.run_id, best.digest)
 
 

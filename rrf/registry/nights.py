@@ -18,6 +18,7 @@ import uuid
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from rrf import atomic
 from rrf.evaluation.nightly.series import Ack, Count, Night, Point, follow, together
 from rrf.mlflow_store import store
 from rrf.registry import listing, promotion, versions
@@ -127,7 +128,7 @@ def series_with(model: str, run_id: str) -> Series:
 def series(version: Version, runs: "list[Run]") -> Series:
     """The series of nights that are stored as these runs, oldest first."""
     tags = runs[0].data.tags
-    digest = json.loads(tags[f"{TAG}reference"])["digest"]
+    digest = atomic.parse_json(tags[f"{TAG}reference"])["digest"]
     levels = {
         task: Count(int(runs[0].data.metrics[f"{REFERENCE}/{task}"]), count.episodes)
         for task, count in _night(runs[0]).tasks.items()
@@ -156,7 +157,7 @@ def next_reference(runs: "Iterable[Run]") -> Reference:
     for run in reversed(runs):
         if any(ack.is_reference for ack in _acks(run)):
             return night_of(run)
-    return Reference(**json.loads(runs[0].data.tags[f"{TAG}reference"]))
+    return Reference(**atomic.parse_json(runs[0].data.tags[f"{TAG}reference"]))
 
 
 def night_of(run: "Run") -> Reference:
@@ -234,13 +235,15 @@ def _night(run: "Run") -> Night:
         tags[f"{TAG}time"],
         {task: Count(*(int(metrics[f"{name}/{task}"]) for name in COUNTS)) for task in tasks},
         tags[f"{TAG}digest"],
-        dict(zip(sorted(tasks), json.loads(tags[f"{TAG}outcomes"]), strict=True)),
-        json.loads(tags[f"{TAG}reference"])["digest"],
-        tuple(json.loads(tags[f"{TAG}differences"])),
+        dict(zip(sorted(tasks), atomic.parse_json(tags[f"{TAG}outcomes"]), strict=True)),
+        atomic.parse_json(tags[f"{TAG}reference"])["digest"],
+        tuple(atomic.parse_json(tags[f"{TAG}differences"])),
         _acks(run),
     )
 
 
 def _acks(run: "Run") -> tuple[Ack, ...]:
     texts = [text for key, text in run.data.tags.items() if key.startswith(_ACK)]
-    return tuple(sorted((Ack(**json.loads(text)) for text in texts), key=lambda ack: ack.time))
+    return tuple(
+        sorted((Ack(**atomic.parse_json(text)) for text in texts), key=lambda ack: ack.time)
+    )

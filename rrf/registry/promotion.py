@@ -1,4 +1,4 @@
-"""The champion of a model: promote, roll back, and say which gate rules the model.
+"""The champion of a model: promote, roll back, withdraw, and say which gate rules the model.
 
 @candidate is the version registered last (`rrf.registry.registration`), @champion the one to use,
 and @previous the one that a rollback returns to. A promotion needs a complete lineage, and the
@@ -42,13 +42,16 @@ def promote(name: str, version: str, unrevoke: str | None = None) -> Entry:
     Args:
         name: The registered model.
         version: The version.
-        unrevoke: Why a version that was rolled back may be champion again.
+        unrevoke: Why a version that was rolled back or withdrawn, or one like it
+            (`rrf.registry.likeness`), may be champion.
 
     Raises:
-        NotPromotedError: If the gate does not pass it, its lineage is incomplete, or it was rolled
-            back.
-        ValueError: If the model has no gate, an evaluation is missing, or the ledger is damaged.
+        NotPromotedError: If the gate does not pass it, its lineage is incomplete, or it is revoked.
+        ValueError: If the model has no gate, an evaluation is missing, the ledger is damaged, or
+            tags or files of the version are not those that were registered.
     """
+    from rrf.registry import likeness, loading  # only here: they read checkpoints
+
     client = store.connect()
     with changing(client, name):
         for _ in range(changes.ROUNDS):
@@ -56,14 +59,17 @@ def promote(name: str, version: str, unrevoke: str | None = None) -> Entry:
             candidate = find(f"{name}/{version}", client)
             if ledger.champion == version:
                 return next(e for e in reversed(ledger.entries) if e.champion == version)
-            if version in ledger.revoked:
-                _unrevoke(client, ledger, version, unrevoke)
+            versions = versions_of(client, name)
+            rules.check_registered(ledger, candidate)
+            if revocation := likeness.revocation(client, ledger, versions, candidate):
+                _unrevoke(client, ledger, version, revocation, unrevoke)
                 continue
-            verdict = rules.judge(client, ledger, versions_of(client, name), candidate)
+            verdict = rules.judge(client, ledger, versions, candidate)
             tag(client, candidate, evidence.verdict_tags(verdict))
             gate = rules.gate_of(ledger)
             assert gate is not None  # it has just judged
             check_promotable(candidate, verdict, gate)
+            loading.check_files(client, candidate)
             success = verdict.success["rate"]
             entry = changes.append(
                 client,
@@ -82,13 +88,14 @@ def promote(name: str, version: str, unrevoke: str | None = None) -> Entry:
     raise changes.busy(name)
 
 
-def _unrevoke(client: "MlflowClient", ledger: Ledger, version: str, reason: str | None) -> None:
+def _unrevoke(
+    client: "MlflowClient", ledger: Ledger, version: str, revocation: str, reason: str | None
+) -> None:
     name = ledger.name
     if not (reason or "").strip():
         raise NotPromotedError(
-            f"'{name}' version {version} was rolled back ({ledger.revoked[version]}) and is not "
-            f"promoted again; if the reason no longer holds: rrf models promote {name} {version} "
-            "--unrevoke --reason '...'"
+            f"'{name}' version {version} is not promoted: {revocation}; if that does not speak "
+            f"against it: rrf models promote {name} {version} --unrevoke --reason '...'"
         )
     changes.append(client, ledger, action="unrevoke", version=version, reason=reason)
 
@@ -133,12 +140,46 @@ def rollback(name: str, reason: str, version: str | None = None) -> Entry:
                 version=champions[-1],
                 champion=champions[-2],
                 previous=champions[-3] if len(champions) > 2 else None,
-                checkpoint_digest=find(f"{name}/{champions[-2]}", client).checkpoint_digest,
+                checkpoint_digest=ledger.checkpoint_of(champions[-2]),
                 reason=reason,
             )
             if entry:
                 return entry
             version = version or champions[-1]  # another machine may have rolled it back meanwhile
+    raise changes.busy(name)
+
+
+def withdraw(name: str, reason: str) -> Entry:
+    """Leave a model without a champion; returns the ledger entry.
+
+    The champion is revoked, as by a rollback, and fetching, serving and playing "the champion" are
+    refused with the reason until another version is promoted. Withdrawing again changes nothing.
+
+    Raises:
+        ValueError: Without a reason, or if there is no champion.
+    """
+    if not reason.strip():
+        raise ValueError("a withdrawal needs a reason; give one with --reason '...'")
+    client = store.connect()
+    with changing(client, name):
+        for _ in range(changes.ROUNDS):
+            ledger = finished(client, name)
+            if ledger.withdrawn:
+                return ledger.withdrawn
+            if not ledger.champion:
+                raise ValueError(f"'{name}' has no champion to withdraw")
+            entry = changes.append(
+                client,
+                ledger,
+                action="withdraw",
+                version=ledger.champion,
+                champion=None,
+                previous=None,
+                checkpoint_digest=None,
+                reason=reason,
+            )
+            if entry:
+                return entry
     raise changes.busy(name)
 
 
@@ -219,8 +260,7 @@ def attempt_of(name: str, checkpoint_digest: str) -> int:
     client = store.connect()
     if not exists(client, name):
         return 1
-    ledger = changes.agreed(client, name)
-    return rules.attempt_of(ledger, versions_of(client, name), checkpoint_digest)
+    return rules.attempt_of(changes.agreed(client, name), checkpoint_digest)
 
 
 def note_verdict(name: str, version: str, verdict: Verdict) -> None:

@@ -4,6 +4,7 @@ Registering sets @candidate only. A killed registration is completed by running 
 checkpoint is one version, however often it is registered.
 """
 
+import dataclasses
 import re
 import tempfile
 from pathlib import Path
@@ -18,7 +19,7 @@ from rrf.mlflow_store import store
 from rrf.mlflow_store.flow_run import FlowRun
 from rrf.registry import changes, evidence, packaging, rules
 from rrf.registry import ledger as ledgers
-from rrf.registry.ledger import Ledger
+from rrf.registry.ledger import Ledger, Registration
 from rrf.registry.promotion import changing, finished, record_gate, tag
 from rrf.registry.training_facts import training_tags
 from rrf.registry.versions import (
@@ -27,7 +28,6 @@ from rrf.registry.versions import (
     exists,
     find,
     versions_of,
-    with_checkpoint,
 )
 from rrf.runners.checkpoints.deployable import deployable_digest
 
@@ -84,15 +84,15 @@ def register(
         if gate:
             reason = "the gate of its first candidate"
             ledger = record_gate(client, name, rules.model_gate(gate), reason, first=True)
-        version = with_checkpoint(client, name, digest) or _add_version(
-            client, name, checkpoint, run_id, digest
+        version = _version_with(client, ledger, digest) or _add_version(
+            client, ledger, checkpoint, run_id, digest
         )
-        tag(client, version, tags)
-        if evaluation_folder and evaluation:
-            folder, version = Path(evaluation_folder), find(f"{name}/{version.version}", client)
+        tag(client, version, tags | {CHECKPOINT_DIGEST: digest})
+        version = find(f"{name}/{version.version}", client)
+        if evaluation_folder:
+            folder = Path(evaluation_folder)
             _rewrite_report(client, version, ledger, folder, checkpoint, lineage)
-            evidence.store(client, version, folder, evaluation.digest)
-            tag(client, version, _evaluation_tags(ledger, version, evaluation, attempt=True))
+        _record(client, version, version.as_registered, evaluation, evaluation_folder, attempt=True)
         changes.set_aliases(client, name, candidate=version.version)
     return version.version
 
@@ -113,10 +113,9 @@ def store_evaluation(name: str, version: str, folder: str | Path, attempt: bool)
     client, evaluation = store.connect(), Evaluation.load(folder)
     with changing(client, name):
         evaluated = find(f"{name}/{version}", client)
+        rules.check_registered(finished(client, name), evaluated)
         evidence.check_is_of(evaluation, evaluated.checkpoint_digest)
-        ledger = ledgers.read(client, name)
-        evidence.store(client, evaluated, Path(folder), evaluation.digest)
-        tag(client, evaluated, _evaluation_tags(ledger, evaluated, evaluation, attempt))
+        _record(client, evaluated, None, evaluation, folder, attempt)
 
 
 def version_of(checkpoint: str | Path, name: str) -> str | None:
@@ -124,7 +123,7 @@ def version_of(checkpoint: str | Path, name: str) -> str | None:
     client = store.connect()
     if not exists(client, name):
         return None
-    version = with_checkpoint(client, name, deployable_digest(checkpoint))
+    version = _version_with(client, ledgers.read(client, name), deployable_digest(checkpoint))
     return version.version if version else None
 
 
@@ -135,6 +134,8 @@ def check_task(name: str, lineage: Lineage) -> None:
     same simulated task, because a new champion replaces the old one. A module in front of the task
     id does not matter: "my_tasks:MyTask-v0" is the same task as "MyTask-v0".
     """
+    if changes.is_reserved(name):
+        raise ValueError(f"model name '{name}' is reserved for changes of another model")
     if not _NAME.fullmatch(name):
         raise ValueError(
             f"model name {name!r} may contain only letters, digits, '.', '_' and '-', and must "
@@ -183,8 +184,9 @@ def _create_model(client: "MlflowClient", name: str) -> None:
 
 
 def _add_version(
-    client: "MlflowClient", name: str, checkpoint: str | Path, run_id: str, digest: str
+    client: "MlflowClient", ledger: Ledger, checkpoint: str | Path, run_id: str, digest: str
 ) -> Version:
+    name = ledger.name
     with tempfile.TemporaryDirectory() as scratch:
         model = packaging.log_model(client, checkpoint, run_id, digest, Path(scratch))
     created = client.create_model_version(
@@ -194,19 +196,68 @@ def _add_version(
         tags={CHECKPOINT_DIGEST: digest},
         model_id=model.model_id,
     )
-    first = with_checkpoint(client, name, digest)
+    first = _version_with(client, ledger, digest)
     if first and first.version != str(created.version):  # another machine was faster
         client.delete_model_version(name, str(created.version))
     return first or find(f"{name}/{created.version}", client)
 
 
-def _evaluation_tags(
-    ledger: Ledger, version: Version, evaluation: Evaluation, attempt: bool
-) -> dict[str, str]:
-    is_attempt = attempt and ledger.champion != version.version
-    against = (ledger.champion or "") if is_attempt else None
-    protocol, gate_base_hash = parse_protocol(evaluation.protocol), rules.base_hash_of(ledger)
-    return evidence.evaluation_tags(version, evaluation, protocol, gate_base_hash, against)
+def _version_with(client: "MlflowClient", ledger: Ledger, digest: str) -> Version | None:
+    """The version that holds this checkpoint: by the ledger, or by the tag of a version that a
+    killed registration has left without an entry.
+    """
+    for version in reversed(versions_of(client, ledger.name)):
+        registration = ledger.registration(version.version) or version.as_registered
+        if registration.checkpoint_digest == digest:
+            return version
+    return None
+
+
+def _record(
+    client: "MlflowClient",
+    version: Version,
+    registration: Registration | None,
+    evaluation: Evaluation | None,
+    folder: str | Path | None,
+    attempt: bool,
+) -> None:
+    """Write to the ledger what a version was registered as and an evaluation of it, if they are
+    new, after the evaluation's files and before its figures.
+    """
+    name = version.name
+    reason = f"checkpoint {version.checkpoint_digest[:12]}"
+    if evaluation and folder:
+        evidence.store(client, version, Path(folder), evaluation.digest)
+        reason = (
+            f"success {evaluation.overall.rate:.3f} under protocol {evaluation.protocol['name']}"
+        )
+    protocol = parse_protocol(evaluation.protocol) if evaluation else None
+    for _ in range(changes.ROUNDS):
+        ledger = finished(client, name)
+        entry: dict = {}
+        if registration and ledger.registration(version.version) != registration:
+            entry["registration"] = dataclasses.asdict(registration)
+        if evaluation and protocol:
+            is_attempt = attempt and ledger.champion != version.version
+            new = evidence.stored(
+                evaluation, protocol, (ledger.champion or "") if is_attempt else None
+            )
+            known = [
+                e.against for e in ledger.evaluations(version.version) if e.digest == new.digest
+            ]
+            if new.against not in known and (is_attempt or not known):
+                entry["evaluation"] = dataclasses.asdict(new)
+        if not entry:
+            break
+        entry["action"] = "register" if "registration" in entry else "evaluate"
+        changes.append(client, ledger, version=version.version, reason=reason, **entry)
+    else:
+        raise changes.busy(name)
+    if evaluation and protocol:
+        figures = evidence.figure_tags(
+            ledger, version, evaluation, protocol.base_hash, rules.base_hash_of(ledger)
+        )
+        tag(client, version, figures)
 
 
 def _rewrite_report(
@@ -241,10 +292,10 @@ def _champion_on_same_states(
     if not ledger.champion:
         return None
     champion = find(f"{ledger.name}/{ledger.champion}", client)
-    for stored in evidence.evaluations_of(champion):
+    for stored in ledger.evaluations(champion.version):
         if stored.protocol_hash == evaluation.protocol_hash and stored.digest != evaluation.digest:
             try:
-                return evidence.load(client, champion, stored.digest)
+                return evidence.load(client, champion, stored)
             except OSError:
                 return None  # deleted: the report is made without it
     return None

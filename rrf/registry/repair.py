@@ -1,25 +1,30 @@
-"""Explain and mend a damaged ledger or wrong aliases, without inventing history.
+"""Explain and mend a damaged ledger, wrong aliases and tags, without inventing history.
 
 What the chain of hashes proves stays: the entries up to the first damaged one. The rest is moved
 aside (tags `damaged.<ledger tag>.<beginning of its digest>`) for people to read. An entry says
 which hashes are gone and why somebody mended it. The champion is then the one of the last entry
-that is proved; nothing promotes a version again that only a damaged entry calls champion.
+that is proved; nothing promotes a version again that only a damaged entry calls champion. A
+champion that somebody has deleted in MLflow is recorded as lost, and the one before it takes its
+place. Tags of versions that contradict the ledger are written again from it and from the stored
+evaluations, and a model that stands where a change is written is renamed.
 """
 
 import dataclasses
 import hashlib
-import json
 from typing import TYPE_CHECKING
 
+from rrf import atomic
 from rrf.mlflow_store import store
-from rrf.registry import changes, promotion
+from rrf.registry import changes, evidence, promotion
 from rrf.registry import ledger as ledgers
 from rrf.registry.ledger import Ledger
+from rrf.registry.versions import CHECKPOINT_DIGEST, Version, contradictions, versions_of
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 _ASIDE = "damaged."
+_MOVED = ".moved-aside"
 _UNKNOWN = "-"
 
 
@@ -35,6 +40,18 @@ class Damage:
     """Tags of the ledger that come after the proved entries -> their value."""
     lost: list[str]
     """Hashes of entries that are gone, as far as they are known."""
+    deleted: list[str]
+    """Champions whose versions were deleted in MLflow."""
+    edited: list[Version]
+    """Versions whose tags contradict the ledger."""
+    in_the_way: str | None
+    """A registered model that stands where the next change is written."""
+
+    @property
+    def champion(self) -> str | None:
+        """The champion after a repair."""
+        kept = [v for v in self.proved.champions if v not in self.deleted]
+        return kept[-1] if kept else None
 
 
 def examine(client: "MlflowClient", name: str) -> Damage:
@@ -60,12 +77,25 @@ def examine(client: "MlflowClient", name: str) -> Damage:
     lost = [hash for hash in dict.fromkeys(hashes) if hash and hash not in ledger.hashes]
     if moved and lost and not findings:
         findings.append("an earlier repair was interrupted")
+    deleted = changes.deleted_champions(client, ledger)
+    findings += [changes.deletion(name, version) for version in deleted]
+    edited = []
+    for version in versions_of(client, name):
+        if differences := contradictions(ledger, version):
+            findings += differences
+            edited.append(version)
+    in_the_way = None
+    try:
+        changes.check_way(client, ledger)
+    except changes.ReservedError as error:
+        findings.append(str(error).partition("; to move")[0])
+        in_the_way = error.model
     for alias, (current, expected) in changes.differing_aliases(model, ledger).items():
         findings.append(
             f"@{alias} is version {current or 'none'}, but {expected or 'none'} by the entries "
             "that are proved"
         )
-    return Damage(ledger, findings, unproved, lost)
+    return Damage(ledger, findings, unproved, lost, deleted, edited, in_the_way)
 
 
 def repair(name: str, reason: str) -> Damage:
@@ -87,10 +117,14 @@ def repair(name: str, reason: str) -> Damage:
             digest = hashlib.sha256(value.encode()).hexdigest()[:8]
             client.set_registered_model_tag(name, f"{_ASIDE}{key}.{digest}", value)
             client.delete_registered_model_tag(name, key)
-        if damage.lost or damage.unproved:
+        if damage.in_the_way:
+            client.rename_registered_model(damage.in_the_way, f"{damage.in_the_way}{_MOVED}")
+        if damage.lost or damage.unproved or damage.deleted:
             _record(client, damage, reason)
         changes.finish(client, name)
         changes.set_aliases(client, name)
+        for version in damage.edited:
+            _write_tags(client, damage.proved, version)
     return damage
 
 
@@ -100,12 +134,34 @@ def _record(client: "MlflowClient", damage: Damage, reason: str) -> None:
         client.delete_registered_model_tag(name, ledgers.HEAD)
     ledgers.remember(name, damage.proved.end if entries else None)
     lost = damage.lost or [_UNKNOWN]
-    if not changes.append(client, damage.proved, action="repair", reason=reason, lost=lost):
+    facts = {"lost": lost} if damage.lost or damage.unproved else {}
+    if damage.deleted:
+        champion = damage.champion
+        facts |= {
+            "deleted": damage.deleted,
+            "champion": champion,
+            "checkpoint_digest": damage.proved.checkpoint_of(champion) if champion else None,
+        }
+    if not changes.append(client, damage.proved, action="repair", reason=reason, **facts):
         raise OSError(f"'{name}' was changed by another process meanwhile; run the repair again")
+
+
+def _write_tags(client: "MlflowClient", ledger: Ledger, version: Version) -> None:
+    """Write the tags of a version from the ledger, and its figures from the evaluation that they
+    named, or else from the last one.
+    """
+    tags = {CHECKPOINT_DIGEST: ledger.checkpoint_of(version.version)}
+    version = dataclasses.replace(version, tags=version.tags | tags)
+    evaluations = ledger.evaluations(version.version)
+    if evaluations:
+        shown = version.tags.get("evaluation.digest")
+        named = next((e for e in evaluations if e.digest == shown), evaluations[-1])
+        tags |= evidence.figures(evidence.load(client, version, named))
+    promotion.tag(client, version, tags)
 
 
 def _hash_of(text: str) -> str | None:
     try:
-        return str(json.loads(text)["hash"])
+        return str(atomic.parse_json(text)["hash"])
     except (ValueError, KeyError, TypeError):
         return None

@@ -1,8 +1,9 @@
 """Which gate rules a model, what it says about a version, and what else a promotion needs.
 
-A promotion believes no verdict that somebody brings. It computes the verdict again from the stored
-evaluations of the candidate, of the champion and of the best champion so far. The lineage of the
-candidate must be complete, and as clean as the gate demands.
+A promotion believes no verdict that somebody brings. It computes the verdict again from the
+evaluations that the ledger names: of the candidate, of the champion and of the best champion so
+far. The lineage of the candidate must be complete, and as clean as the gate demands. Tags of
+versions are for people; what decides is compared with the ledger first (`check_registered`).
 """
 
 from collections.abc import Sequence
@@ -14,9 +15,8 @@ from rrf.evaluation.gates.decision import Rival, decide
 from rrf.evaluation.gates.verdicts import Verdict
 from rrf.lineage import facts_in, lacking
 from rrf.registry import evidence
-from rrf.registry.evidence import StoredEvaluation
-from rrf.registry.ledger import Ledger, ModelGate
-from rrf.registry.versions import Version
+from rrf.registry.ledger import Ledger, ModelGate, StoredEvaluation
+from rrf.registry.versions import Version, contradictions
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -110,32 +110,32 @@ def rivals(ledger: Ledger, versions: Sequence[Version]) -> dict[str, Version]:
     allowed = [by_number[v] for v in ledger.promoted if v in by_number and v not in ledger.revoked]
     best = max(
         allowed,
-        key=lambda v: (_success(v, base_hash), v is champion, int(v.version)),
+        key=lambda v: (_success(ledger, v, base_hash), v is champion, int(v.version)),
         default=champion,
     )
     return {"champion": champion} if best is champion else {"champion": champion, "best": best}
 
 
-def attempt_of(ledger: Ledger, versions: Sequence[Version], checkpoint_digest: str) -> int:
+def attempt_of(ledger: Ledger, checkpoint_digest: str) -> int:
     """Which candidate this is that is judged by the model's gate against its current champion.
 
-    Candidates with a lower version number come first; one that is not registered yet comes last.
+    Candidates with a lower version number come first, also those that were deleted in MLflow; one
+    that is not registered yet comes last.
     """
     base_hash, champion = base_hash_of(ledger), ledger.champion or ""
     if base_hash is None:
         return 1
-    own_numbers = [int(v.version) for v in versions if v.checkpoint_digest == checkpoint_digest]
-    earlier = [
-        version
-        for version in versions
-        if version.checkpoint_digest != checkpoint_digest
-        and (not own_numbers or int(version.version) < own_numbers[0])
-        and any(
-            evaluation.base_hash == base_hash and champion in evaluation.against
-            for evaluation in evidence.evaluations_of(version)
-        )
-    ]
-    return len(earlier) + 1
+    own = ledger.version_of(checkpoint_digest)
+    attempts = {
+        entry.version
+        for entry in ledger.entries
+        if entry.version
+        and entry.evaluation
+        and (entry.evaluation["base_hash"], entry.evaluation["against"]) == (base_hash, champion)
+    }
+    return 1 + sum(
+        version != own and (own is None or int(version) < int(own)) for version in attempts
+    )
 
 
 def judge(
@@ -153,7 +153,7 @@ def judge(
             f"no gate rules '{name}' yet; record one: rrf models gate {name} "
             "configs/gates/FILE.yaml --reason '...'"
         )
-    judged = _longest(candidate, gate.protocol.base_hash)
+    judged = _of_candidate(ledger, candidate, gate.protocol.base_hash)
     if judged is None:
         raise ValueError(
             f"{candidate} has no evaluation under protocol '{gate.protocol.name}' of its gate; "
@@ -163,7 +163,7 @@ def judge(
     for role, rival in rivals(ledger, versions).items():
         same_states = [
             evaluation
-            for evaluation in evidence.evaluations_of(rival)
+            for evaluation in ledger.evaluations(rival.version)
             if evaluation.protocol_hash == judged.protocol_hash
         ]
         if rival.version == candidate.version:
@@ -176,14 +176,14 @@ def judge(
                 f"--gate {ledger.gate.file} --register {name}"
             )
         best = max(same_states, key=lambda evaluation: evaluation.success)
-        compared[role] = Rival(evidence.load(client, rival, best.digest), rival.version)
+        compared[role] = Rival(evidence.load(client, rival, best), rival.version)
     return decide(
-        evidence.load(client, candidate, judged.digest),
+        evidence.load(client, candidate, judged),
         gate,
         compared.get("champion"),
         compared.get("best"),
         gate.round_of(judged.episodes_per_task),
-        attempt_of(ledger, versions, candidate.checkpoint_digest),
+        attempt_of(ledger, candidate.checkpoint_digest),
     )
 
 
@@ -227,14 +227,32 @@ def check_promotable(version: Version, verdict: Verdict, gate: "GateCfg") -> Non
         )
 
 
-def _longest(version: Version, base_hash: str | None) -> StoredEvaluation | None:
+def check_registered(ledger: Ledger, version: Version) -> None:
+    """Raise ValueError unless MLflow says of a version what the ledger says of it."""
+    if ledger.registration(version.version) is None:
+        raise ValueError(
+            f"{version} was not registered by rrf; register its checkpoint: rrf models register "
+            f"CHECKPOINT {version.name}"
+        )
+    if differences := contradictions(ledger, version):
+        raise ValueError(
+            f"{'; '.join(differences)}; to put it right: rrf models repair {version.name}"
+        )
+
+
+def _of_candidate(
+    ledger: Ledger, version: Version, base_hash: str | None
+) -> StoredEvaluation | None:
     """The evaluation under the gate's protocol with the most episodes; of several, the one with the
     lowest success. So nobody gains by evaluating again until the result is lucky.
     """
-    comparable = [e for e in evidence.evaluations_of(version) if e.base_hash == base_hash]
+    comparable = [e for e in ledger.evaluations(version.version) if e.base_hash == base_hash]
     return max(comparable, key=lambda e: (e.episodes_per_task, -e.success), default=None)
 
 
-def _success(version: Version, base_hash: str | None) -> float:
-    evaluation = _longest(version, base_hash)
-    return evaluation.success if evaluation else -1.0
+def _success(ledger: Ledger, rival: Version, base_hash: str | None) -> float:
+    """The highest success of a rival in its longest evaluations, so that nobody gains by evaluating
+    it again until it fails.
+    """
+    comparable = [e for e in ledger.evaluations(rival.version) if e.base_hash == base_hash]
+    return max(((e.episodes_per_task, e.success) for e in comparable), default=(0, -1.0))[1]

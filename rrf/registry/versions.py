@@ -9,9 +9,12 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rrf import atomic
+from rrf.lineage import facts_in
 from rrf.mlflow_store import store
 from rrf.registry import changes
 from rrf.registry.changes import CHAMPION, PREVIOUS
+from rrf.registry.ledger import Ledger, Registration
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -37,6 +40,11 @@ class Version:
     def checkpoint_digest(self) -> str:
         """The digest of the version's deployable checkpoint."""
         return self.tags.get(CHECKPOINT_DIGEST, "")
+
+    @property
+    def as_registered(self) -> Registration:
+        """What the ledger keeps of the version's tags."""
+        return Registration(self.checkpoint_digest, atomic.digest_of(facts_in(self.tags)))
 
     @property
     def reference(self) -> str:
@@ -78,7 +86,13 @@ def find(reference: str, client: "MlflowClient | None" = None) -> Version:
     if not alias and not number:
         alias = CHAMPION
     if alias in (CHAMPION, PREVIOUS):
-        expected = changes.expected_aliases(changes.agreed(client, name))[alias]
+        ledger = changes.agreed(client, name)
+        if alias == CHAMPION and (withdrawal := ledger.withdrawn):
+            raise ValueError(
+                f"'{name}' has no champion: version {withdrawal.version} was withdrawn "
+                f"({withdrawal.reason}); see: rrf models ledger {name}"
+            )
+        expected = changes.expected_aliases(ledger)[alias]
         number, alias = expected or number, "" if expected else alias
     for version in versions:
         if version.version == number or alias in version.aliases:
@@ -88,6 +102,32 @@ def find(reference: str, client: "MlflowClient | None" = None) -> Version:
         f"'{name}' has no {f'version {number}' if number else f'@{alias}'}; "
         f"it has {', '.join(known) or 'none'}"
     )
+
+
+def contradictions(ledger: Ledger, version: Version) -> list[str]:
+    """A sentence for each thing that the tags of a version say otherwise than the ledger."""
+    registration, tags = ledger.registration(version.version), version.tags
+    if registration is None:
+        return []
+    differences, edited = [], "somebody edited the tags"
+    current = version.as_registered
+    if current.checkpoint_digest != registration.checkpoint_digest:
+        differences.append(
+            f"{version} was registered as checkpoint {registration.checkpoint_digest[:12]}, but "
+            f"MLflow says {current.checkpoint_digest[:12] or 'none'}: {edited}"
+        )
+    if current.lineage_digest != registration.lineage_digest:
+        differences.append(
+            f"the lineage of {version} is not the one it was registered with: {edited}"
+        )
+    success = {e.digest: f"{e.success:.6f}" for e in ledger.evaluations(version.version)}
+    shown = tags.get("evaluation.digest")
+    if shown and tags.get("evaluation.success") != success.get(shown):
+        differences.append(
+            f"the success of {version} is {tags.get('evaluation.success')} in MLflow, but "
+            f"{success.get(shown, 'unknown')} by the ledger: {edited}"
+        )
+    return differences
 
 
 def is_reference(text: str) -> bool:
@@ -132,9 +172,3 @@ def versions_of(client: "MlflowClient", name: str) -> list[Version]:
         for v in client.search_model_versions(f"name = '{name}'", max_results=10_000)
     ]
     return sorted(versions, key=lambda v: int(v.version), reverse=True)
-
-
-def with_checkpoint(client: "MlflowClient", name: str, digest: str) -> Version | None:
-    """The first version of a model with this checkpoint; None if there is none."""
-    matching = [v for v in versions_of(client, name) if v.checkpoint_digest == digest]
-    return matching[-1] if matching else None

@@ -9,7 +9,6 @@ RUN_DIR/
 """
 
 import dataclasses
-import json
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
@@ -98,7 +97,7 @@ def read_facts(path: Path) -> dict:
     if not path.is_file():
         return {}
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = atomic.parse_json(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise damaged(path, str(error)) from error
     if not isinstance(data, dict):

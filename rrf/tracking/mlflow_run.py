@@ -164,7 +164,7 @@ class MLflowTracker(BaseTracker):
         path = self._run_dir / UNSENT
         if not path.is_file():
             return []
-        records = json.loads(path.read_text())
+        records = atomic.parse_json(path.read_text())
         return [record for record in records if record["kind"] != "end"]
 
     def _put(self, kind: str, **arguments) -> None:

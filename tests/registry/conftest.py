@@ -20,6 +20,7 @@ from rrf.evaluation.vla.configs import ProtocolCfg
 from rrf.lineage import Lineage
 from rrf.mlflow_store import store
 from rrf.registry import listing, promotion, registration
+from rrf.registry.ledger import Entry
 from rrf.registry.lineage_sources import collect_lineage
 from rrf.runners.checkpoints.deployable import deployable_digest
 
@@ -89,6 +90,12 @@ def add(home, run_id):
 def aliases() -> dict[str, str]:
     """The aliases of the model in MLflow -> their version."""
     return {alias: v.version for v in listing.versions(NAME) for alias in v.aliases}
+
+
+def decisions() -> list[Entry]:
+    """The changes of champion and gate in the ledger, without registrations and evaluations."""
+    entries = promotion.ledger_of(NAME).entries
+    return [entry for entry in entries if entry.action not in ("register", "evaluate")]
 
 
 def promote_three(add) -> None:

@@ -126,7 +126,7 @@ def test_a_model_says_what_it_is_for_how_to_use_it_and_who_was_champion(client, 
     when = entry.time[:16].replace("T", " ")
     assert table[2].endswith(f"| {entry.actor} | drops / the cup |")
     assert table[3] == (
-        f"| 3 | {when} | version 2 promoted | 2 | 1 | {(entry.verdict_digest or '')[:8]} "
+        f"| 5 | {when} | version 2 promoted | 2 | 1 | {(entry.verdict_digest or '')[:8]} "
         f"| {entry.actor} | gate g: pass, success 0.900 |"
     )
     assert "ruled by gate configs/gates/g.yaml" in table[5]
@@ -139,7 +139,8 @@ def test_a_history_that_is_too_long_for_mlflow_loses_its_oldest_changes():
         time, reason = "2026-11-24T07:49:41+00:00", "gate g: pass, success 0.900"
         facts = {"checkpoint_digest": "c", "verdict_digest": "v" * 64, "protocol_hash": "p"}
         who = {"actor": "me", "parent": "", "reason": reason}
-        return Entry(index, time, "promote", str(index), str(index), None, **facts, **who)
+        numbers = (str(index), str(index), None)
+        return Entry(NAME, index, time, "promote", *numbers, **facts, **who)
 
     version = Version(NAME, "200", "run", 0, {}, ("champion",))
     text = model_text(NAME, [version], [change(index) for index in range(1, 201)])
@@ -203,7 +204,7 @@ def test_descriptions_that_lag_behind_are_brought_up_to_date_by_the_next_command
     database.close()
     promotion.promote(NAME, version)  # changes nothing else
     assert of_version(version).startswith("Champion: ")
-    assert len(promotion.ledger_of(NAME).entries) == 2
+    assert len(promotion.ledger_of(NAME).entries) == 3
 
 
 def test_versions_made_by_hand_or_by_earlier_code_get_descriptions_too(client, add):

@@ -51,7 +51,7 @@ def test_the_way_of_a_checkpoint_from_run_to_champion_and_back_here(home, rrf, r
     assert "@champion" in listed
     assert "90.0% [69.9%, 97.2%] n 20" in listed
     assert "pass" in listed
-    assert "2 entries, chain of hashes intact" in rrf("ledger", "m")[0]
+    assert "3 entries, chain of hashes intact" in rrf("ledger", "m")[0]
     assert "m version 1 is at" in rrf("fetch", "m@champion", "--out", home / "mine")[0]
     assert json.loads((home / "mine/manifest.json").read_text())["step"] == 3
 
@@ -102,7 +102,7 @@ def test_a_list_warns_of_an_alias_that_somebody_set_and_a_repair_explains_and_me
     explained, ended = rrf("repair", "m")
     assert "@champion is version 1, but none by the entries that are proved" in explained
     assert isinstance(ended, SystemExit)
-    assert "mended: 0 entries are proved" in rrf("repair", "m", "--reason", "a slip")[0]
+    assert "mended: 1 entries are proved" in rrf("repair", "m", "--reason", "a slip")[0]
     assert "warning" not in rrf("list")[0]
 
 

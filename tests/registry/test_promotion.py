@@ -12,6 +12,7 @@ from tests.registry.conftest import (
     NAME,
     add_dataset,
     aliases,
+    decisions,
     judge,
     make_checkpoint,
     promote_three,
@@ -24,19 +25,20 @@ def test_a_passing_version_becomes_champion_and_gets_a_ledger_entry(add):
     verdict = judge(report)
     entry = promotion.promote(NAME, version)
     assert aliases() == {"champion": "1"}
-    assert (entry.index, entry.action, entry.champion, entry.previous) == (2, "promote", "1", None)
+    assert (entry.index, entry.action, entry.champion, entry.previous) == (3, "promote", "1", None)
     assert (entry.verdict_digest, entry.protocol_hash) == (verdict.digest, report.protocol_hash)
     found = versions.champion(NAME)
     assert found is not None
     assert json.loads(found.tags["gate.verdict"])["digest"] == verdict.digest
-    assert [e.action for e in promotion.ledger_of(NAME).entries] == ["gate", "promote"]
+    actions = [e.action for e in promotion.ledger_of(NAME).entries]
+    assert actions == ["gate", "register", "promote"]
 
 
 def test_promoting_the_champion_again_changes_nothing(add):
     version, _ = add(1)
     first = promotion.promote(NAME, version)
     assert promotion.promote(NAME, version) == first
-    assert len(promotion.ledger_of(NAME).entries) == 2
+    assert len(decisions()) == 2
 
 
 def test_a_failing_verdict_is_refused_with_its_reasons_which_stay_on_the_version(add):
@@ -46,7 +48,7 @@ def test_a_failing_verdict_is_refused_with_its_reasons_which_stay_on_the_version
     found = versions.find(f"{NAME}@candidate")
     assert found.tags["gate.outcome"] == "fail"
     assert "4/20 solved" in found.tags["gate.verdict"]
-    assert [e.action for e in promotion.ledger_of(NAME).entries] == ["gate"]
+    assert [e.action for e in decisions()] == ["gate"]
 
 
 def test_a_candidate_is_compared_with_the_champion_of_today(add):
@@ -120,7 +122,7 @@ def test_rollbacks_walk_back_through_the_champions(add):
     assert aliases() == {"champion": "1"}
     with pytest.raises(ValueError, match="no previous champion"):
         promotion.rollback(NAME, "and this")
-    actions = [e.action for e in promotion.ledger_of(NAME).entries]
+    actions = [e.action for e in decisions()]
     assert actions == ["gate"] + ["promote"] * 3 + ["rollback"] * 2
 
 

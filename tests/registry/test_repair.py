@@ -6,7 +6,7 @@ import pytest
 
 from rrf.cli.doctor import ledgers as doctor_rows
 from rrf.registry import ledger, listing, promotion, repair, versions
-from tests.registry.conftest import register
+from tests.registry.conftest import decisions, register
 
 NAME = "policy"
 
@@ -25,28 +25,28 @@ def tags_of(client) -> dict[str, str]:
 
 
 def damage_edit(client) -> None:
-    entry = json.loads(tags_of(client)["ledger.000003"])
+    entry = json.loads(tags_of(client)["ledger.000004"])
     text = json.dumps(entry | {"reason": "because"})
-    client.set_registered_model_tag(NAME, "ledger.000003", text)
+    client.set_registered_model_tag(NAME, "ledger.000004", text)
 
 
 def damage_nonsense(client) -> None:
-    client.set_registered_model_tag(NAME, "ledger.000003", "not json")
+    client.set_registered_model_tag(NAME, "ledger.000004", "not json")
 
 
 def damage_gap(client) -> None:
-    client.delete_registered_model_tag(NAME, "ledger.000003")
+    client.delete_registered_model_tag(NAME, "ledger.000004")
 
 
 def damage_end(client) -> None:
-    for number in (3, 4):
+    for number in range(4, 8):
         client.delete_registered_model_tag(NAME, f"ledger.{number:06d}")
-    head = json.loads(tags_of(client)["ledger.000002"])["hash"]
+    head = json.loads(tags_of(client)["ledger.000003"])["hash"]
     client.set_registered_model_tag(NAME, "ledger.head", head)
 
 
 @pytest.mark.parametrize("damage", [damage_edit, damage_nonsense, damage_gap, damage_end])
-def test_a_damaged_ledger_is_cut_to_what_is_proved_and_says_so(client, damage):
+def test_a_damaged_ledger_is_cut_to_what_is_proved_and_says_so(home, client, run_id, damage):
     whole = promotion.ledger_of(NAME).entries
     damage(client)
     with pytest.raises(ledger.DamagedError, match="rrf models repair policy"):
@@ -57,19 +57,22 @@ def test_a_damaged_ledger_is_cut_to_what_is_proved_and_says_so(client, damage):
     assert tags_of(client) == before  # to explain changes nothing
     repair.repair(NAME, "a disk was restored")
     entries = promotion.ledger_of(NAME).entries
-    assert entries[:2] == whole[:2]  # gate and first promotion
-    assert (entries[2].action, entries[2].reason) == ("repair", "a disk was restored")
-    assert whole[3].hash in (entries[2].lost or [])
+    assert entries[:3] == whole[:3]  # gate, first registration and promotion
+    assert (entries[3].action, entries[3].reason) == ("repair", "a disk was restored")
+    assert whole[6].hash in (entries[3].lost or [])
     assert listing.problems(NAME) == []
     assert "a disk was restored" in client.get_registered_model(NAME).description
     champion = versions.champion(NAME)
     assert champion is not None
     assert champion.version == "1"
     aside = {key: value for key, value in tags_of(client).items() if key.startswith("damaged.")}
-    kept = {before[key] for key in ("ledger.000003", "ledger.000004") if key in before}
+    kept = {before[key] for key in map(ledger.key_of, range(4, 8)) if key in before}
     assert set(aside.values()) == kept
+    with pytest.raises(ValueError, match="version 3 was not registered by rrf; register its"):
+        promotion.promote(NAME, "3")
+    assert register(home, NAME, run_id, 3, solved=20)[0] == "3"
     assert promotion.promote(NAME, "3").previous == "1"
-    assert len(promotion.ledger_of(NAME).entries) == 4
+    assert len(promotion.ledger_of(NAME).entries) == 6
 
 
 def test_a_repair_killed_between_two_writes_is_completed_by_the_next(client, monkeypatch):
@@ -87,7 +90,7 @@ def test_a_repair_killed_between_two_writes_is_completed_by_the_next(client, mon
             repair.repair(NAME, "first try")
     assert repair.examine(client, NAME).findings
     repair.repair(NAME, "second try")
-    assert [e.action for e in promotion.ledger_of(NAME).entries] == ["gate", "promote", "repair"]
+    assert [e.action for e in decisions()] == ["gate", "promote", "repair"]
     assert listing.problems(NAME) == []
 
 
@@ -115,7 +118,7 @@ def test_doctor_names_each_damaged_model_and_the_command_and_changes_nothing(cli
     alias, ledger_row = (found for _, _, found in rows)
     assert alias.startswith("@champion of 'another' is version 1 in MLflow, but no version by")
     assert alias.endswith("rrf models repair another")
-    assert ledger_row.startswith("the promotion ledger of 'policy' is damaged: entry 3 was edited")
+    assert ledger_row.startswith("the promotion ledger of 'policy' is damaged: entry 4 was edited")
     assert ledger_row.endswith("rrf models repair policy")
     after = client.get_registered_model(NAME)
     assert (after.tags, after.aliases) == (before.tags, before.aliases)

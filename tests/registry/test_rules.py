@@ -113,9 +113,7 @@ def test_a_model_without_a_gate_promotes_nothing(home, run_id):
 
 def test_a_forged_verdict_in_the_tags_promotes_nothing(client, add):
     version = add(1, solved=3)
-    tags = {"gate.outcome": "pass", "evaluation.success": "1.000000"}
-    for key, value in tags.items():
-        client.set_model_version_tag(NAME, version, key, value)
+    client.set_model_version_tag(NAME, version, "gate.outcome", "pass")
     with pytest.raises(promotion.NotPromotedError, match="3/20 solved"):
         promotion.promote(NAME, version)
 
@@ -147,7 +145,7 @@ def test_an_evaluation_under_another_protocol_overwrites_no_figures(home, run_id
     after = versions.find(f"{NAME}/1").tags
     figures = [key for key in before if key.startswith("evaluation.")]
     assert {k: after[k] for k in figures} == {k: before[k] for k in figures}
-    assert sum(key.startswith("evaluations.") for key in after) == 2
+    assert len(promotion.ledger_of(NAME).evaluations("1")) == 2
     assert promotion.promote(NAME, version).champion == "1"
 
 

@@ -74,7 +74,8 @@ def test_of_two_workspaces_that_change_a_model_both_are_heard_and_nothing_is_los
     told = [change for machine in machines for change in outcome(machine)["written"]]
     entries = check_sound(model, home).entries
     # Every change that a machine was told is in the ledger exactly once, and nothing else is.
-    assert sorted(told) == sorted(entry.hash for entry in entries if entry.action != "gate")
+    arrivals = ("gate", "register")
+    assert sorted(told) == sorted(entry.hash for entry in entries if entry.action not in arrivals)
     assert [entry.index for entry in entries] == list(range(1, len(entries) + 1))
     assert len(told) >= 6
 

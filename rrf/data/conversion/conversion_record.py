@@ -14,7 +14,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from rrf import formats
+from rrf import atomic, formats
 
 CONVERSION = "meta/conversion.json"
 
@@ -55,7 +55,7 @@ def read_conversion(root: str | Path) -> dict | None:
     if not path.is_file():
         return None
     try:
-        record = json.loads(path.read_text(encoding="utf-8"))
+        record = atomic.parse_json(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise ValueError(f"{path} is damaged ({error}); run: dvc repro") from error
     if isinstance(record, dict):

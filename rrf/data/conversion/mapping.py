@@ -8,12 +8,12 @@ dimensions taken from the last; rewards are summed; success and termination are 
 Legend: T frames of an episode, D dimensions, k recorded frames per frame of the dataset.
 """
 
-import json
 import math
 from collections.abc import Iterator
 
 import numpy as np
 
+from rrf import atomic
 from rrf.config import did_you_mean
 from rrf.data.conversion.dataset_cfg import DatasetCfg, MapCfg
 from rrf.data.conversion.vector_cfg import VectorCfg
@@ -306,7 +306,7 @@ def _parse_json(texts: np.ndarray, where: str) -> np.ndarray:
     rows = []
     for frame, text in enumerate(texts.reshape(-1).astype(str)):
         try:
-            row = np.atleast_1d(np.asarray(json.loads(text), np.float64))
+            row = np.atleast_1d(np.asarray(atomic.parse_json(text), np.float64))
         except (ValueError, TypeError):
             raise ValueError(
                 f"{where} at frame {frame} is the text {str(text)[:60]!r}, not numbers"

@@ -82,7 +82,7 @@ def write_part(
 
 def read_facts(path: Path) -> dict:
     """What `write_part` was given as facts."""
-    return json.loads((path / _FACTS).read_text(encoding="utf-8"))
+    return atomic.parse_json((path / _FACTS).read_text(encoding="utf-8"))
 
 
 def read_part(path: Path, schema: Schema) -> Iterator[EncodedEpisode]:

@@ -11,13 +11,13 @@ Verified against what lerobot 0.6.1 writes and reads. Unit and limits of a vecto
 feature's "info", which lerobot ignores.
 """
 
-import json
 import re
 import string
 import typing
 from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
 
+from rrf import atomic
 from rrf.data import language
 from rrf.data.files import RemotePath, open_dataset_root
 from rrf.data.schema import (
@@ -169,7 +169,7 @@ def read_info(root: str | Path | RemotePath) -> dict:
     if not path.is_file():
         raise ValueError(f"no dataset at {root}; run: dvc repro --pull")
     try:
-        info = json.loads(path.read_text())
+        info = atomic.parse_json(path.read_text())
     except ValueError as error:
         raise ValueError(f"{path} is damaged ({error}); run: dvc repro") from error
     lacking = [key for key in _INFO_KEYS if not isinstance(info, dict) or key not in info]
@@ -211,7 +211,7 @@ def read_norm_stats(root: str | Path | RemotePath) -> dict[str, dict[str, list]]
             f"{path} is missing, so the dataset was never published; run: rrf data stats NAME (its "
             "name in configs/datasets), or dvc repro"
         )
-    return json.loads(path.read_text())
+    return atomic.parse_json(path.read_text())
 
 
 def path_inside(root: _Root, relative: str, where: str) -> _Root:

@@ -65,7 +65,7 @@ def read_scores(
         facts_json = (pq.read_schema(file).metadata or {}).get(_FACTS)
         if facts_json is None:
             raise ValueError(f"{file} holds no scores; `rrf data score` writes such a file")
-        names[json.loads(facts_json)["dataset"]] = file
+        names[atomic.parse_json(facts_json)["dataset"]] = file
     if dataset not in names:
         raise ValueError(
             f"no scores of the dataset {dataset}: {', '.join(map(str, files)) or 'no file'} is of "

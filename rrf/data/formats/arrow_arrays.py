@@ -10,7 +10,6 @@ Legend: T rows.
 """
 
 import contextlib
-import json
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
@@ -18,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from rrf import atomic
 from rrf.config import did_you_mean
 from rrf.data.image_header import read_image_header
 from rrf.data.memory import check_fits, no_room
@@ -117,7 +117,7 @@ def is_json_vector(text: str) -> bool:
     """Whether a string is a JSON list of numbers."""
     try:
         return text.lstrip().startswith("[") and _parse_vector(text) is not None
-    except (ValueError, RecursionError):
+    except ValueError:
         return False
 
 
@@ -130,7 +130,7 @@ def parse_vectors(rows: list[str]) -> np.ndarray:
     for row, text in enumerate(rows):
         try:
             vector = _parse_vector(text)
-        except (ValueError, RecursionError) as error:
+        except ValueError as error:
             raise ValueError(f"row {row} is not JSON ({error})") from error
         if vector is None:
             raise ValueError(f"row {row} is {text[:40]!r}, expected a JSON list of numbers")
@@ -204,8 +204,8 @@ def _as_stored(table: pa.Table) -> pa.Table:
 def _json_strings(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """The strings themselves, if the JSON texts of a column are strings."""
     try:
-        values = [text and json.loads(text) for text in column.to_pylist()]
-    except (ValueError, RecursionError):  # reported when the column is used
+        values = [text and atomic.parse_json(text) for text in column.to_pylist()]
+    except ValueError:  # reported when the column is used
         return column
     are_strings = all(value is None or isinstance(value, str) for value in values)
     return pa.chunked_array([pa.array(values, pa.string())]) if are_strings else column
@@ -218,7 +218,7 @@ def _read_file(path: Path, row: int) -> bytes:
 
 
 def _parse_vector(text: str) -> list[float] | None:
-    values = json.loads(text)
+    values = atomic.parse_json(text)
     values = [values] if isinstance(values, int | float) else values
     is_vector = isinstance(values, list) and all(isinstance(v, int | float) for v in values)
     return [float(value) for value in values] if is_vector else None

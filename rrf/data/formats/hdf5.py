@@ -9,7 +9,6 @@ Legend: T frames of an episode, H W image height and width.
 """
 
 import contextlib
-import json
 import math
 import re
 from collections.abc import Iterable, Iterator
@@ -18,6 +17,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 
+from rrf import atomic
 from rrf.config import did_you_mean
 from rrf.data.memory import check_fits, no_room
 from rrf.data.schema import EncodedImages
@@ -280,8 +280,8 @@ def json_attribute(node: Node, name: str, where: str) -> dict:
     if content is None:
         return {}
     try:
-        value = json.loads(content)
-    except (ValueError, RecursionError) as error:
+        value = atomic.parse_json(content)
+    except ValueError as error:
         raise ValueError(
             f"{where}: attribute '{name}' of {node.name} is not JSON: {error}"
         ) from error

@@ -1,7 +1,8 @@
 """JSON files that came from somewhere else, with errors that name the file."""
 
-import json
 from pathlib import Path
+
+from rrf import atomic
 
 
 def read_json(path: Path):
@@ -11,12 +12,12 @@ def read_json(path: Path):
         ValueError: If the file is missing, truncated, not JSON or not UTF-8.
     """
     try:
-        return json.loads(path.read_bytes().decode("utf-8"))
+        return atomic.parse_json(path.read_bytes().decode("utf-8"))
     except FileNotFoundError:
         raise ValueError(f"no file {path}; copy it too, it belongs to the recordings") from None
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is not UTF-8 ({error}); save it as UTF-8") from error
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise ValueError(f"{path} is truncated or not JSON ({error}); copy it again") from error
 
 

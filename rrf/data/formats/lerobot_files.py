@@ -16,7 +16,6 @@ Symbolic links in the directory are followed, because hub caches and DVC consist
 
 import dataclasses
 import functools
-import json
 import math
 import typing
 from collections.abc import Iterator
@@ -24,6 +23,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from rrf import atomic
 from rrf.data.dataset import layout, parquet
 from rrf.data.dataset.layout import fill, path_inside
 from rrf.data.formats.json_files import read_object
@@ -301,10 +301,10 @@ def _is_number(value) -> bool:
 
 def _parse_line(line: bytes, where: str) -> dict:
     try:
-        data = json.loads(line.decode("utf-8"))
+        data = atomic.parse_json(line.decode("utf-8"))
     except UnicodeDecodeError as error:
         raise ValueError(f"{where} is not UTF-8 ({error})") from error
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise ValueError(f"{where} is not JSON ({error})") from error
     if not isinstance(data, dict):
         raise ValueError(f"{where} must be a JSON object, found {type(data).__name__}")

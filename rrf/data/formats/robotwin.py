@@ -28,7 +28,6 @@ comment. Standard images are passed on as they are; the others are decoded and c
 Legend: T frames of an episode, H W image height and width.
 """
 
-import json
 import typing
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -36,6 +35,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 
+from rrf import atomic
 from rrf.config import Cfg, configclass
 from rrf.data.formats import hdf5
 from rrf.data.formats.json_files import read_object
@@ -237,7 +237,7 @@ def _recorded_instructions(file: h5py.File, where: str) -> list | None:
             if len(texts) != 1 or not texts[0].lstrip().startswith("["):
                 return texts
             try:
-                return json.loads(texts[0])
+                return atomic.parse_json(texts[0])
             except ValueError as error:
                 raise ValueError(f"{where}: {key} is not JSON ({error})") from error
     return None

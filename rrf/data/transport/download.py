@@ -15,7 +15,6 @@ import concurrent.futures
 import dataclasses
 import errno
 import fnmatch
-import json
 import os
 import shutil
 import threading
@@ -151,7 +150,7 @@ def read_record(out: Path) -> dict | None:
     if not path.is_file():
         return None
     try:
-        record = json.loads(path.read_text())
+        record = atomic.parse_json(path.read_text())
         for name in record["files"]:
             if not atomic.is_plain_name(name):
                 raise ValueError(f"the name {name!r} leads out of the copy")

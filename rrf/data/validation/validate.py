@@ -13,7 +13,6 @@ before. Only a passing one lets `publish` go on.
 """
 
 import dataclasses
-import json
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -137,7 +136,7 @@ def read_report(out: str | Path) -> dict:
     if not path.is_file():
         raise ValueError(f"{path} is missing: the dataset was not validated; run: dvc repro")
     try:
-        return json.loads(path.read_text())
+        return atomic.parse_json(path.read_text())
     except ValueError as error:
         raise ValueError(f"{path} is damaged ({error}); run: dvc repro") from error
 

@@ -16,12 +16,12 @@ Neither the number of processes nor the number of slots changes an episode.
 
 import collections
 import dataclasses
-import json
 import multiprocessing.connection
 import typing
 from collections.abc import Callable, Generator
 from pathlib import Path
 
+from rrf import atomic
 from rrf.config import Cfg, configclass, did_you_mean
 from rrf.envs import ENVS
 from rrf.envs.configs import VecEnvCfg
@@ -233,7 +233,7 @@ def _existing(cfg: CollectCfg) -> dict[str, Recorded]:
                 data: typing.Any = file["data"]
                 attributes = {key: str(value) for key, value in data.attrs.items()}
                 episodes = len(data)
-            env_args, frames = json.loads(attributes["env_args"]), int(attributes["total"])
+            env_args, frames = atomic.parse_json(attributes["env_args"]), int(attributes["total"])
         except (OSError, KeyError, ValueError) as error:
             raise ValueError(
                 f"{path} was not recorded by rrf ({error}); move it away, or replace it by --force"

@@ -165,11 +165,12 @@ def _limit_checks(evaluation: Evaluation, gate: "GateCfg") -> list[Check]:
     """Checks of `gate.limits`. A mean lies in its range or not, so these checks never hold."""
     means, checks = evaluation.mean_metrics(), []
     for name, limit in gate.limits.items():
-        if name not in means:
-            reason = f"{name}: no episode has it, asked is {limit}"
-            checks.append(Check(name, "fail", reason))
-            continue
         count = sum(name in episode.metrics for episode in evaluation.episodes)
+        needed = limit.min_episodes or len(evaluation.episodes)
+        if count < needed:
+            reason = f"{name}: {count} of {len(evaluation.episodes)} episodes have it"
+            checks.append(Check(name, "fail", f"{reason}, needed are {needed}"))
+            continue
         outcome: Outcome = "pass" if limit.holds(means[name]) else "fail"
         measured = f"{name}: mean {means[name]:.4g} over {count} episodes"
         checks.append(Check(name, outcome, f"{measured}, asked is {limit}"))

@@ -12,7 +12,7 @@ from rrf import atomic, workspace
 from rrf.config import Cfg, configclass, first_error, read_yaml
 from rrf.evaluation.protocols.base import BaseProtocolCfg
 from rrf.evaluation.protocols.files import load_protocol, parse_protocol
-from rrf.evaluation.protocols.limits import LimitCfg, check_metrics
+from rrf.evaluation.protocols.limits import MeanLimitCfg, check_metrics
 from rrf.evaluation.results import Evaluation
 
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
@@ -30,7 +30,7 @@ class GateCfg(Cfg):
     """The lower confidence bound of the success rate over all tasks must reach this."""
     task_lower_bound: float = 0.0
     """The lower confidence bound of the success rate on each task must reach this."""
-    limits: dict[str, LimitCfg] = {}
+    limits: dict[str, MeanLimitCfg] = {}
     """Metric of the protocol -> range that its mean over all episodes must lie in."""
     looks: list[int] = [20, 35, 50]
     """Episodes per task at the first look, the second, ...; a hold at the last look is a fail."""

@@ -4,7 +4,6 @@ A verdict is bound to one checkpoint, protocol, evaluation and champion, and a d
 """
 
 import dataclasses
-import json
 import typing
 from pathlib import Path
 
@@ -124,7 +123,7 @@ class Verdict:
                 f"no verdict at '{path}'; write one with: rrf eval CHECKPOINT --gate FILE"
             )
         try:
-            data = json.loads(path.read_text(encoding="utf-8"))
+            data = atomic.parse_json(path.read_text(encoding="utf-8"))
         except ValueError as error:
             raise ValueError(f"{path} is not JSON ({error}); run the gate again") from error
         return cls.from_dict(data, str(path))

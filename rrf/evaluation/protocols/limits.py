@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable
 
-from rrf.config import Cfg, configclass, did_you_mean
+from rrf.config import Cfg, configclass, did_you_mean, require_at_least_one
 
 
 @configclass
@@ -33,6 +33,19 @@ class LimitCfg(Cfg):
         parts = [] if self.min is None else [f"at least {self.min:g}"]
         parts += [] if self.max is None else [f"at most {self.max:g}"]
         return " and ".join(parts)
+
+
+@configclass
+class MeanLimitCfg(LimitCfg):
+    """The range that the mean of a metric over episodes must lie in."""
+
+    min_episodes: int | None = None
+    """How many episodes must have the metric; null for all of them. An episode may be too short for
+    a metric, e.g. if the robot falls at once."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        require_at_least_one(self, "min_episodes")
 
 
 def check_metrics(names: Iterable[str], measured: Iterable[str], where: str) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from rrf import atomic
 from rrf.networks.vlm.backbone import Backbone
 from rrf.networks.vlm.configs import BackboneCfg, LoRACfg
 from rrf.networks.vlm.weights import ADAPTER, fill, plain_tensors, weights_digest
@@ -117,7 +118,7 @@ def _add_adapters(backbone: Backbone, cfg: LoRACfg) -> None:
 
 def _require_base(digest: str, assets: Path, weights: str) -> None:
     try:
-        wanted = json.loads((assets / BASE).read_text())["digest"]
+        wanted = atomic.parse_json((assets / BASE).read_text())["digest"]
     except (OSError, ValueError, KeyError) as error:
         raise ValueError(
             f"{assets}/{BASE} is missing or damaged, so nothing says which base the adapters need"

@@ -8,7 +8,6 @@ which of them were read for it. A fact that could not be checked says "not verif
 """
 
 import dataclasses
-import json
 import typing
 from collections.abc import Mapping
 from pathlib import Path
@@ -166,7 +165,7 @@ def record_of(name: str) -> dict | None:
     if not path.is_file():
         return None
     try:
-        record = json.loads(path.read_text(encoding="utf-8"))
+        record = atomic.parse_json(path.read_text(encoding="utf-8"))
         files = record["files"]
         if not isinstance(files, Mapping) or not all(map(atomic.is_plain_name, files)):
             raise ValueError("it names files outside of it")

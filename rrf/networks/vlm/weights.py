@@ -2,7 +2,6 @@
 
 import contextlib
 import hashlib
-import json
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -35,7 +34,7 @@ def weight_files(folder: str | Path) -> list[Path]:
             "setup"
         )
     if (folder / _INDEX).is_file():
-        names = sorted(set(json.loads((folder / _INDEX).read_text())["weight_map"].values()))
+        names = sorted(set(atomic.parse_json((folder / _INDEX).read_text())["weight_map"].values()))
     elif (folder / _SINGLE).is_file():
         names = [_SINGLE]
     else:

@@ -141,7 +141,7 @@ def config_differences(saved: Mapping, current: Mapping, free: Collection[str] =
 
 def load_norm_stats(checkpoint: str | Path) -> dict:
     """The statistics with which the checkpoint's policy normalises."""
-    return json.loads((Path(checkpoint) / NORM_STATS).read_text())
+    return atomic.parse_json((Path(checkpoint) / NORM_STATS).read_text())
 
 
 def load_policy(checkpoint: str | Path, device: str = "cpu") -> "nn.Module":
@@ -245,7 +245,7 @@ def load_trainer_state(checkpoint: str | Path) -> TrainerState:
             f"resume from it; start a new run from its weights with init_from={checkpoint}"
         )
     return TrainerState(
-        tensor_files.read(root / _OPTIMIZER), json.loads((root / "state.json").read_text())
+        tensor_files.read(root / _OPTIMIZER), atomic.parse_json((root / "state.json").read_text())
     )
 
 

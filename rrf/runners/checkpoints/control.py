@@ -26,7 +26,7 @@ def load_interface(path: str | Path) -> Interface:
     """
     file = Path(path) / INTERFACE
     try:
-        return Interface(**json.loads(file.read_text(encoding="utf-8")))
+        return Interface(**atomic.parse_json(file.read_text(encoding="utf-8")))
     except (TypeError, ValueError) as error:
         raise ValueError(
             f"{file} is not a valid interface ({error}); the file is damaged, or another version "

@@ -4,7 +4,6 @@ Their folders say everything: settings, statistics, weights. So a preset gives o
 a further training.
 """
 
-import json
 import typing
 from collections.abc import Mapping
 from pathlib import Path
@@ -96,7 +95,7 @@ def _kind(folder: Path) -> str:
     if not file.is_file():
         return ""
     try:
-        config = json.loads(file.read_text(encoding="utf-8"))
+        config = atomic.parse_json(file.read_text(encoding="utf-8"))
     except ValueError as error:
         raise ValueError(f"{file} is damaged: {error}") from error
     return str(config.get("type", "")) if isinstance(config, dict) else ""

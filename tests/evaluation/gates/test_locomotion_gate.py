@@ -10,7 +10,7 @@ from rrf.evaluation.gates.decision import Rival, decide
 from rrf.evaluation.gates.gate import GateCfg, load_gate
 from rrf.evaluation.gates.verdicts import Verdict, verdict_file
 from rrf.evaluation.judging import judge
-from rrf.evaluation.protocols.limits import LimitCfg
+from rrf.evaluation.protocols.limits import LimitCfg, MeanLimitCfg
 from rrf.evaluation.reports.report import write_report
 from rrf.evaluation.results import EpisodeResult, Evaluation
 from rrf.lineage import EnvironmentLineage, Lineage
@@ -30,7 +30,7 @@ GATE = GateCfg(
     name="g",
     protocol=PROTOCOL,
     overall_lower_bound=0.0,
-    limits={"tracking_error_xy": LimitCfg(max=0.2), "fall": LimitCfg(max=0)},
+    limits={"tracking_error_xy": MeanLimitCfg(max=0.2), "fall": MeanLimitCfg(max=0)},
     looks=[2],
 )
 
@@ -66,12 +66,18 @@ def test_one_fall_in_all_episodes_is_one_too_many():
     found = decide(report([0.1, 0.1, 0.1, None]), GATE)
     assert found.outcome == "fail"
     assert "fail: fall: mean 0.25 over 4 episodes, asked is at most 0" in reasons(found)
+
+
+def test_a_limit_is_not_met_by_the_few_episodes_that_have_the_metric():
+    found = decide(report([0.1, 0.1, 0.1, None]), GATE)
+    assert "fail: tracking_error_xy: 3 of 4 episodes have it, needed are 4" in reasons(found)
+    enough = {"tracking_error_xy": MeanLimitCfg(max=0.2, min_episodes=3)}
+    found = decide(report([0.1, 0.1, 0.1, None]), GATE.replace(limits=enough))
     assert "pass: tracking_error_xy: mean 0.1 over 3 episodes" in reasons(found)
-
-
-def test_a_number_that_no_episode_has_fails():
     found = decide(report([None] * 4), GATE)
-    assert "fail: tracking_error_xy: no episode has it, asked is at most 0.2" in reasons(found)
+    assert "fail: tracking_error_xy: 0 of 4 episodes have it, needed are 4" in reasons(found)
+    with pytest.raises(ValueError, match="min_episodes is 0, allowed: 1 or more"):
+        MeanLimitCfg(max=1, min_episodes=0)
 
 
 def test_bounds_and_the_champion_are_judged_as_for_any_policy():
@@ -132,10 +138,10 @@ def test_limits_are_checked_where_the_gate_is_made():
     with pytest.raises(
         ValueError, match=r"no metric 'tracking_eror'.*did you mean 'tracking_error"
     ):
-        GATE.replace(limits={"tracking_eror": LimitCfg(max=1)})
+        GATE.replace(limits={"tracking_eror": MeanLimitCfg(max=1)})
     images = load_gate(GATES / "tiny.yaml")
     with pytest.raises(ValueError, match="protocol 'tiny' measures only success"):
-        images.replace(limits={"fall": LimitCfg(max=0)})
+        images.replace(limits={"fall": MeanLimitCfg(max=0)})
 
 
 def test_an_evaluation_survives_the_disk_and_metrics_belong_to_its_digest(tmp_path):

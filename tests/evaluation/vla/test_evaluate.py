@@ -7,7 +7,7 @@ import pytest
 
 from rrf.envs.vec_env import Step
 from rrf.evaluation.reports.videos import choose_for_video
-from rrf.evaluation.results import Evaluation
+from rrf.evaluation.results import EpisodeResult, Evaluation
 from rrf.evaluation.vla.baselines import MeanActionPolicy, RandomPolicy
 from rrf.evaluation.vla.configs import ProtocolCfg
 from rrf.evaluation.vla.evaluate import evaluate
@@ -215,3 +215,29 @@ def test_a_replay_that_ends_otherwise_is_refused():
         ValueError, match="initial state 0 did not replay as recorded: at step 5 of 5"
     ):
         replay(PointMassVecEnv(1, chunk_length=1), [episode], "top")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"success": 25}, "success is 25, not of type bool"),
+        ({"success": 1}, "success is 1, not of type bool"),
+        ({"steps": -1}, "steps is -1, allowed: 0 or more"),
+        ({"seed": "1"}, "seed is '1', not of type int"),
+        ({"return": float("nan")}, "return is nan, not a finite number"),
+        ({"metrics": {"fall": float("inf")}}, "fall is inf, not a finite number"),
+        ({"metrics": {"fall": True}}, "fall is True, not a finite number"),
+    ],
+)
+def test_what_is_no_result_of_an_episode_is_refused(changes, message, tmp_path):
+    good = Evaluation(
+        {"name": "p"}, "h", "c", [EpisodeResult("a", 1, i, True, 3, 1.0) for i in (0, 1)], {}
+    )
+    data = good.to_dict()
+    assert Evaluation.from_dict(data) == good
+    data["episodes"][1] |= changes
+    with pytest.raises(ValueError, match=f"evaluation.json: episode 1: {message}; evaluate again"):
+        Evaluation.from_dict(data)
+    (tmp_path / "evaluation.json").write_text("[" * 200_000)
+    with pytest.raises(ValueError, match=r"evaluation.json is not JSON \(it is nested too deeply"):
+        Evaluation.load(tmp_path)

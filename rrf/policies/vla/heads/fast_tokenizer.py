@@ -19,6 +19,8 @@ from pathlib import Path
 import numpy as np
 import tokenizers
 
+from rrf import atomic
+
 FILE = "fast_tokenizer.json"
 _FIRST_CHARACTER = 0x4E00  # a block of 20,992 characters that nothing normalises or splits
 _NUM_CHARACTERS = 20_992
@@ -36,7 +38,7 @@ class FastTokenizer:
 
     def __init__(self, text: str):
         try:
-            facts = json.loads(text)
+            facts = atomic.parse_json(text)
             self.chunk_length, self.action_dim = (
                 int(facts["chunk_length"]),
                 int(facts["action_dim"]),

@@ -14,7 +14,6 @@ from a folder is run.
 Legend: T frames of an episode, B rows, K frames that a model sees.
 """
 
-import json
 import typing
 from collections.abc import Callable
 from pathlib import Path
@@ -148,7 +147,7 @@ def _settings(folder: Path) -> dict[str, typing.Any]:
     file = folder / "config.json"
     if not file.is_file():
         raise ValueError(f"{file} is missing; give lerobot's folder of a reward model")
-    settings = json.loads(file.read_text(encoding="utf-8"))
+    settings = atomic.parse_json(file.read_text(encoding="utf-8"))
     kind = settings.get("type")
     if kind not in BACKBONES:
         reason = f": {REFUSED[kind]}" if kind in REFUSED else ""

@@ -9,11 +9,11 @@ A folder rarely says everything: sizes of layers stand in no config.json. So a p
 policy, the folder corrects what it knows better, and the weights are then read strictly.
 """
 
-import json
 import typing
 from collections.abc import Mapping
 from pathlib import Path
 
+from rrf import atomic
 from rrf.data.formats.groot_metadata import PATH as GROOT_METADATA
 from rrf.data.formats.groot_metadata import read_metadata
 from rrf.data.schema import ACTION, IMAGE_PREFIX, STATE
@@ -213,7 +213,9 @@ class Groot:
         groot.write(policy, norm_stats, folder, group or policy.cfg.embodiment or NEW)
 
     def _tag(self, folder: Path, group: str | None) -> str:
-        return _chosen_group(json.loads((folder / GROOT_METADATA).read_text()), group, folder)
+        return _chosen_group(
+            atomic.parse_json((folder / GROOT_METADATA).read_text()), group, folder
+        )
 
 
 FORMATS: dict[str, Format] = {
@@ -259,7 +261,7 @@ def _config(folder: Path) -> dict:
     if not file.is_file():
         return {}
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
+        content = atomic.parse_json(file.read_text(encoding="utf-8"))
     except ValueError as error:
         raise ValueError(f"{file} is damaged: {error}") from error
     return content if isinstance(content, dict) else {}

@@ -19,6 +19,7 @@ from pathlib import Path
 import safetensors
 import torch
 
+from rrf import atomic
 from rrf.data.schema import ACTION, STATE
 from rrf.networks import tensor_files
 from rrf.networks.tensor_files import shapes_of
@@ -216,7 +217,7 @@ def config_of(folder: Path) -> dict:
     file = folder / "config.json"
     if not file.is_file():
         raise ValueError(f"there is no {file}; give the folder of a checkpoint of OpenVLA")
-    config = json.loads(file.read_text(encoding="utf-8"))
+    config = atomic.parse_json(file.read_text(encoding="utf-8"))
     if config.get("model_type") != "openvla":
         raise ValueError(
             f"{file} is of model_type '{config.get('model_type')}', expected 'openvla': this is a "

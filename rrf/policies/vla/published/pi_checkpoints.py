@@ -9,7 +9,6 @@ Weights only change their names. lerobot puts "model." before openpi's names. Tw
 Only safetensors files are read, never a pickle.
 """
 
-import json
 import typing
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,6 +16,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file, save_file
 
+from rrf import atomic
 from rrf.networks.tensor_files import differences, listed
 from rrf.networks.vlm.build import merged_weights
 from rrf.networks.vlm.paligemma.configs import PaliGemmaCfg
@@ -241,7 +241,7 @@ def is_empty_camera(name: str) -> bool:
 def _check_steps(file: Path) -> None:
     if not file.is_file():
         return
-    for step in json.loads(file.read_text(encoding="utf-8"))["steps"]:
+    for step in atomic.parse_json(file.read_text(encoding="utf-8"))["steps"]:
         name, settings = step.get("registry_name"), step.get("config") or {}
         if name not in _KNOWN_STEPS:
             raise ValueError(

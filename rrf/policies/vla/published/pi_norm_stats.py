@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from rrf import atomic
 from rrf.data.dataset.transforms import STATISTICS, Mode
 from rrf.data.schema import ACTION, IMAGE_PREFIX, STATE
 from rrf.networks.vlm.paligemma.configs import PaliGemmaCfg
@@ -155,7 +156,7 @@ def _check_prompt_state(cfg: VLMPolicyCfg) -> None:
 
 
 def _read_openpi(file: Path) -> dict[str, dict[str, list[float]]]:
-    content = json.loads(file.read_text(encoding="utf-8"))
+    content = atomic.parse_json(file.read_text(encoding="utf-8"))
     content = content.get("norm_stats", content)
     statistics = {}
     for feature, openpi_name in _OPENPI_NAMES.items():

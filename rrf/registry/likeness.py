@@ -1,0 +1,97 @@
+"""Whether a version is revoked, or too much like one that is.
+
+A version that was rolled back or withdrawn is not promoted again, and neither is what comes from
+it: a version that was trained from it, over any number of steps, and one whose weights are nearly
+its weights. Somebody can allow such a version, or the revoked one itself, with a reason.
+"""
+
+import math
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rrf.registry import loading
+from rrf.registry.ledger import Ledger
+from rrf.registry.versions import Version
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+SAME_WEIGHTS = 0.01
+"""Relative distance of weights up to which two policies are taken for the same."""
+_PARENT = "lineage.parent_checkpoint"
+
+
+def revocation(
+    client: "MlflowClient", ledger: Ledger, versions: Sequence[Version], candidate: Version
+) -> str:
+    """Why a version is not promoted unless somebody says why it may be, or ""."""
+    revoked = ledger.revoked
+    if candidate.version in revoked:
+        return f"it was rolled back or withdrawn ({revoked[candidate.version]})"
+    if candidate.version in ledger.allowed:
+        return ""
+    ancestors = _ancestors(candidate, versions)
+    for version in versions:
+        if reason := revoked.get(version.version):
+            what = f"version {version.version}, which was rolled back or withdrawn ({reason})"
+            if version.checkpoint_digest in ancestors:
+                return f"it was trained from {what}"
+            distance = _distance(client, candidate, version)
+            if distance <= SAME_WEIGHTS:
+                return (
+                    f"its weights are those of {what}, but for a relative distance of "
+                    f"{distance:.1e} (up to {SAME_WEIGHTS} they are taken for the same)"
+                )
+    return ""
+
+
+def _ancestors(version: Version, versions: Sequence[Version]) -> set[str]:
+    """The digests of the checkpoints that a version was trained from, as far as they are known."""
+    parents = {v.checkpoint_digest: v.tags.get(_PARENT) for v in versions}
+    ancestors: set[str] = set()
+    parent = version.tags.get(_PARENT)
+    while parent and parent not in ancestors:
+        ancestors.add(parent)
+        parent = parents.get(parent)
+    return ancestors
+
+
+def _distance(client: "MlflowClient", version: Version, other: Version) -> float:
+    """|a - b| / |b| over all weights of two versions; infinite if they have different tensors, or
+    the files of the second are gone.
+    """
+    with tempfile.TemporaryDirectory() as scratch:
+        folders = Path(scratch, "a"), Path(scratch, "b")
+        loading.fetch(f"{version.name}/{version.version}", folders[0])
+        try:
+            loading.fetch(f"{other.name}/{other.version}", folders[1])
+        except OSError:
+            return math.inf
+        return weight_distance(*folders)
+
+
+def weight_distance(checkpoint: Path, other: Path) -> float:
+    """|a - b| / |b| over all tensors of two checkpoint directories; infinite if their names or
+    shapes differ.
+    """
+    from safetensors import safe_open
+
+    files = [
+        sorted(p.relative_to(c) for p in c.rglob("*.safetensors")) for c in (checkpoint, other)
+    ]
+    if files[0] != files[1]:
+        return math.inf
+    difference = norm = 0.0
+    for file in files[0]:
+        with safe_open(checkpoint / file, "pt") as a, safe_open(other / file, "pt") as b:
+            if set(a.keys()) != set(b.keys()):
+                return math.inf
+            for name in sorted(a.keys()):
+                one, two = a.get_tensor(name), b.get_tensor(name)
+                if one.shape != two.shape:
+                    return math.inf
+                difference += float((one.double() - two.double()).square().sum())
+                norm += float(two.double().square().sum())
+    return math.sqrt(difference / norm) if norm else (0.0 if difference == 0 else math.inf)

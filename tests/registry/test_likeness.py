@@ -1,0 +1,86 @@
+"""A revocation holds for what comes from the revoked version, until somebody lifts it."""
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from rrf import atomic
+from rrf.lineage import Lineage
+from rrf.registry import likeness, promotion, registration, versions
+from rrf.registry.lineage_sources import collect_lineage
+from tests.registry.conftest import NAME, make_checkpoint, make_evaluation
+
+
+def nearly(home, source: int, number: int, factor: float):
+    """A checkpoint whose weights are those of another one, times a factor."""
+    path = make_checkpoint(home / f"checkpoints/{number}", number)
+    weights = load_file(home / f"checkpoints/{source}/model.safetensors")
+    save_file({key: value * factor for key, value in weights.items()}, path / "model.safetensors")
+    atomic.write_manifest(path, kind="vla", step=number, lineage=Lineage().to_dict())
+    return path
+
+
+def add_from(home, run_id, checkpoint, lineage: Lineage, solved: int = 18) -> str:
+    folder = home / f"evaluations/{checkpoint.name}"
+    make_evaluation(folder, checkpoint, solved)
+    gate = home / "configs/gates/g.yaml"
+    return registration.register(checkpoint, NAME, run_id, lineage, folder, gate=gate)
+
+
+@pytest.fixture
+def revoked(add) -> str:
+    """The digest of version 2, which was champion after version 1 and was rolled back."""
+    add(1)
+    add(2)
+    promotion.promote(NAME, "1")
+    promotion.promote(NAME, "2")
+    promotion.rollback(NAME, "drops the cup")
+    return versions.find(f"{NAME}/2").checkpoint_digest
+
+
+def test_weights_that_were_hardly_changed_stay_revoked_until_somebody_lifts_it(
+    home, run_id, revoked
+):
+    version = add_from(home, run_id, nearly(home, 2, 3, 1 + 1e-6), collect_lineage("demo"))
+    with pytest.raises(
+        promotion.NotPromotedError, match=r"weights are those of version 2.*distance of 9\.\de-07"
+    ):
+        promotion.promote(NAME, version)
+    assert promotion.promote(NAME, version, unrevoke="the cup was wet").champion == version
+
+
+def test_what_was_trained_from_it_stays_revoked_over_any_number_of_steps(home, run_id, revoked):
+    parents = [revoked]
+    for number in (3, 4):
+        lineage = collect_lineage("demo").replace(parent_checkpoint=parents[-1])
+        checkpoint = make_checkpoint(home / f"checkpoints/{number}", number)
+        version = add_from(home, run_id, checkpoint, lineage)
+        parents.append(versions.find(f"{NAME}/{version}").checkpoint_digest)
+        with pytest.raises(promotion.NotPromotedError, match="it was trained from version 2"):
+            promotion.promote(NAME, version)
+    with pytest.raises(promotion.NotPromotedError, match="it was rolled back"):
+        promotion.promote(NAME, "2")
+    assert promotion.promote(NAME, "2", unrevoke="the cup was wet").champion == "2"
+    assert promotion.promote(NAME, "4").champion == "4"  # lifted for all that come from it
+
+
+def test_other_weights_are_not_held_back(home, run_id, revoked):
+    version = add_from(home, run_id, nearly(home, 2, 3, 1.02), collect_lineage("demo"))
+    assert promotion.promote(NAME, version).champion == version
+
+
+def test_the_distance_of_weights(tmp_path):
+    def save(name: str, **tensors) -> None:
+        (tmp_path / name).mkdir()
+        save_file(
+            {k: np.array(v, np.float32) for k, v in tensors.items()},
+            tmp_path / name / "m.safetensors",
+        )
+
+    save("a", w=[3.0, 4.0], b=[0.0])
+    save("b", w=[3.0, 4.0], b=[0.5])
+    save("c", w=[3.0, 4.0])
+    distance = likeness.weight_distance
+    assert distance(tmp_path / "a", tmp_path / "a") == 0
+    assert distance(tmp_path / "b", tmp_path / "a") == pytest.approx(0.1)
+    assert distance(tmp_path / "c", tmp_path / "a") == np.inf
