@@ -56,6 +56,48 @@ def write_isaac_lab(
     return path
 
 
+JOINTS = "states/articulation/robot/joint_position"
+
+
+def drive(num_frames: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """States [T + 1, 2] and actions [T, 2] of joints that go where random actions send them."""
+    actions = np.random.default_rng(seed).normal(size=(num_frames, 2)).astype(np.float32)
+    moves = np.concatenate([np.full((1, 2), seed, np.float32), actions / 10])
+    return np.cumsum(moves, axis=0, dtype=np.float32), actions
+
+
+def record_isaac_lab(
+    path: Path,
+    demos: list[tuple[np.ndarray, np.ndarray]],
+    states: str = "after",
+    has_initial_state: bool = True,
+) -> Path:
+    """A file of Isaac Lab's recorder, which writes `obs` and `actions` before a step and `states`
+    after it. Or one of a tool that writes `states` before it, too.
+
+    Args:
+        path: The file.
+        demos: Of each the states [T + 1, D] and the actions [T, A].
+        states: "before" or "after".
+        has_initial_state: As the recorder's files have it.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with h5py.File(path, "w") as file:
+        data = file.create_group("data")
+        data.attrs["env_args"] = json.dumps({"env_name": "Isaac-Reach-Franka", "type": 2})
+        data.attrs["total"] = sum(len(actions) for _, actions in demos)
+        for index, (joints, actions) in enumerate(demos):
+            demo = data.create_group(f"demo_{index}")
+            demo.attrs["num_samples"] = len(actions)
+            if has_initial_state:
+                demo[JOINTS.replace("states", "initial_state")] = joints[:1]
+            if len(actions):  # else a reset right after another one
+                demo.attrs["success"] = True
+                demo["actions"], demo["obs/joint_pos"] = actions, joints[:-1]
+                demo[JOINTS] = joints[1:] if states == "after" else joints[:-1]
+    return path
+
+
 def write_libero(path: Path, lengths=(4, 3), convention: str | None = "opengl") -> Path:
     """A task's file; its images are drawn upright and stored upside down if opengl."""
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -31,6 +31,10 @@ class LimitsCfg(Cfg):
     """Largest fraction of frames in which a dimension may stand at an end of its range."""
     max_leaked_fraction: float = 0.2
     """Largest fraction of a held-out episode's frames that training episodes may hold too."""
+    max_late_ratio: float = 0.7
+    """The state counts as recorded after the action if the action of its frame leaves less than
+    this fraction of what the action before leaves unexplained of the step that led to it.
+    """
     max_drift: float = 0.5
     """How far a dimension's mean may move, and its standard deviation change, from one version of
     the dataset to the next, in standard deviations of the version before.

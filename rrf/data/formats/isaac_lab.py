@@ -7,7 +7,18 @@
         states/{articulation,rigid_object}/<name>/{root_pose, root_velocity, joint_position, ...}
         initial_state/...                           the same tree with one row; not offered
 
-Layout: isaaclab.utils.datasets.HDF5DatasetFileHandler. The frame rate is the attribute `fps` or
+Layout: isaaclab.utils.datasets.HDF5DatasetFileHandler. A reset right after another one leaves a
+demonstration with `num_samples` 0, which is left out.
+
+The recorder writes `obs` and `actions` before the step and `states` after it (PreStep- and
+PostStep- terms of isaaclab.envs.mdp.recorders), so row t of `states` is what the action of row t
+led to. Row t as we return it is what was there before: `initial_state`, then `states` without its
+last row. Other tools write `states` before the step, too. In their files every demonstration
+begins with its `initial_state`; the states then stay as they are, with a warning, as in files
+without `initial_state`. The option `states` says it instead. Validation's `alignment` looks at what
+came of it.
+
+The frame rate is the attribute `fps` or
 1 / (dt * decimation) of `env_args.sim_args`. The attribute `success` is offered as the key
 "success". It is false in every frame but the last one, which has the attribute's value.
 
@@ -39,11 +50,13 @@ import numpy as np
 
 from rrf.config import configclass
 from rrf.data.formats import hdf5
-from rrf.data.formats.robomimic import Demo, RobomimicOptions, RobomimicSource
+from rrf.data.formats.robomimic import Demo, RobomimicOptions, RobomimicSource, demos_of
 
 _ORDERS: dict[float, Literal["wxyz", "xyzw"]] = {0: "wxyz", 1: "xyzw"}  # of format_version
 _QUATERNIONS = re.compile(r".*(quat|orientation)s?(_[a-z])?")
 _SCHEMA = "1.0"
+_STATES, _INITIAL = "states/", "initial_state/"
+_ROUNDING = 1e-6  # relative and absolute
 
 log = logging.getLogger(__name__)
 
@@ -56,12 +69,19 @@ class IsaacLabOptions(RobomimicOptions):
     """Leave out demonstrations whose attribute success is false."""
     observation_quaternions: Literal["wxyz", "xyzw"] | None = None
     """Order of the quaternions below obs/; null follows what the file says."""
+    states: Literal["before", "after"] | None = None
+    """Whether a row of states/ was recorded before the row's action or after it; null follows
+    initial_state. After, in files without one, the first frame of a demonstration is left out."""
 
 
 class IsaacLabSource(RobomimicSource):
     """Demonstrations of Isaac Lab files; a recording is a file."""
 
     options_type = IsaacLabOptions
+
+    def __init__(self, path: Path, options: dict):
+        super().__init__(path, options)
+        self._are_after: dict[str, bool] = {}  # file -> whether its states follow the actions
 
     def select(self, demos: list[Demo], path: Path) -> list[Demo]:
         demos = super().select(demos, path)
@@ -88,7 +108,7 @@ class IsaacLabSource(RobomimicSource):
         keys = {
             key: frame
             for key, frame in super().describe(demo).items()
-            if not key.startswith("initial_state/")
+            if not key.startswith(_INITIAL)
         }
         if _success(demo) is not None:
             keys.setdefault("success", "bool[]")
@@ -97,8 +117,8 @@ class IsaacLabSource(RobomimicSource):
     def read(self, demo: Demo, key: str) -> np.ndarray:
         dataset = hdf5.find(demo.group, key, demo.where)
         if key == "success" and dataset is None:
-            return _success_per_frame(demo)
-        values = super().read(demo, key)
+            return self._aligned(demo, key, _success_per_frame(demo))
+        values = self._aligned(demo, key, super().read(demo, key))
         first = _first_quaternion(key, values, dataset)
         if first is None or self._order(key, dataset, demo) == "wxyz":
             return values
@@ -106,10 +126,60 @@ class IsaacLabSource(RobomimicSource):
         turned = np.roll(quaternions.reshape(*quaternions.shape[:-1], -1, 4), 1, axis=-1)
         return np.concatenate([values[..., :first], turned.reshape(quaternions.shape)], axis=-1)
 
+    def _aligned(self, demo: Demo, key: str, values: np.ndarray) -> np.ndarray:
+        """The rows, each with what was there before its action."""
+        assert isinstance(self.options, IsaacLabOptions)
+        if key.startswith(_STATES):
+            if not self._is_after(demo):
+                return values
+            first = _initial(demo, key)
+            return values[:-1] if first is None else np.concatenate([first, values[:-1]])
+        is_first_lost = self.options.states == "after" and not _has_initial_state(demo)
+        return values[1:] if is_first_lost else values
+
+    def _is_after(self, demo: Demo) -> bool:
+        assert isinstance(self.options, IsaacLabOptions)
+        if self.options.states is not None:
+            return self.options.states == "after"
+        path = demo.data.file.filename
+        if path not in self._are_after:
+            self._are_after[path] = any(map(_is_moved_at_first, demos_of(demo.data, Path(path))))
+            if not self._are_after[path]:
+                why = "the states begin with" if _has_initial_state(demo) else "there is no"
+                self._warnings[
+                    f"{path}: states/ are taken as recorded before the actions, because {why} "
+                    "initial_state. If they were recorded after them, as by Isaac Lab's recorder, "
+                    "write options: {states: after}"
+                ] = None
+        return self._are_after[path]
+
     def _order(self, key: str, dataset: hdf5.Node | None, demo: Demo) -> Literal["wxyz", "xyzw"]:
         assert isinstance(self.options, IsaacLabOptions)
         said = self.options.observation_quaternions
         return said if said and key.startswith("obs/") else _order(dataset, demo)
+
+
+def _has_initial_state(demo: Demo) -> bool:
+    return hdf5.find(demo.group, _INITIAL, demo.where) is not None
+
+
+def _initial(demo: Demo, key: str) -> np.ndarray | None:
+    """The row of `initial_state` that precedes the first one of a key of `states`, [1, ...]."""
+    key = _INITIAL + key.removeprefix(_STATES)
+    if hdf5.find(demo.group, key, demo.where) is None:
+        return None
+    return hdf5.read(demo.group, key, demo.where)[-1:]
+
+
+def _is_moved_at_first(demo: Demo) -> bool:
+    """Whether the first row of `states` is another one than `initial_state`."""
+    for key in hdf5.list_datasets(demo.group, demo.where):
+        first = _initial(demo, key) if key.startswith(_STATES) else None
+        if first is not None:
+            row = hdf5.read(demo.group, key, demo.where, slice(0, 1))
+            if not np.allclose(row, first, rtol=_ROUNDING, atol=_ROUNDING):
+                return True
+    return False
 
 
 def _success(demo: Demo) -> bool | None:

@@ -104,6 +104,12 @@ class RobomimicSource:
     def __init__(self, path: Path, options: dict):
         self.path = Path(path)
         self.options = self.options_type.from_dict(options)
+        self._warnings: dict[str, None] = {}
+
+    @property
+    def warnings(self) -> list[str]:
+        """What was odd about the files read so far."""
+        return list(self._warnings)
 
     def recordings(self) -> list[Recording]:
         recordings = []
@@ -137,10 +143,11 @@ class RobomimicSource:
                 yield RawEpisode(arrays, images, self.instruction(demo), demo.where, self.fps(demo))
 
     def select(self, demos: list[Demo], path: Path) -> list[Demo]:
-        """The demonstrations of a file that are wanted."""
+        """The demonstrations of a file that are wanted; those without frames never are."""
+        filled = [demo for demo in demos if _num_samples(demo) != 0]
         wanted = self.options.filter_key
         if wanted is None:
-            return demos
+            return filled
         masks = hdf5.find(demos[0].data.file, "mask", str(path))
         known = hdf5.names(masks, f"{path}: /mask") if isinstance(masks, h5py.Group) else []
         if not isinstance(masks, h5py.Group) or wanted not in known:
@@ -149,7 +156,7 @@ class RobomimicSource:
         absent = sorted(names - {demo.name for demo in demos}, key=str)
         if absent:
             raise ValueError(f"{path}: mask/{wanted} names {absent[0]!r}, which is not in /data")
-        return [demo for demo in demos if demo.name in names]
+        return [demo for demo in filled if demo.name in names]
 
     def instruction(self, demo: Demo) -> str | None:
         """The language instruction, None where the file has none."""
@@ -222,8 +229,17 @@ def _demo_names(data: h5py.Group, path: Path) -> list[str]:
     return demos
 
 
+def _num_samples(demo: Demo) -> float | None:
+    return hdf5.number_attribute((demo.group,), "num_samples", demo.where)
+
+
 def _demos(file: h5py.File, path: Path) -> list[Demo]:
-    data, demos = _data_group(file, path), []
+    return demos_of(_data_group(file, path), path)
+
+
+def demos_of(data: h5py.Group, path: Path) -> list[Demo]:
+    """All demonstrations of a file."""
+    demos = []
     for name in _demo_names(data, path):
         group = hdf5.find(data, name, str(path))
         if not isinstance(group, h5py.Group):

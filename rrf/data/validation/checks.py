@@ -23,6 +23,7 @@ SEVERITIES: dict[str, str] = {
     "leakage": "error",
     "source": "warn",
     "cut_episodes": "error",
+    "alignment": "warn",
     "statistics_drift": "warn",
     "constant_dimensions": "warn",
     "saturated_dimensions": "warn",

@@ -20,12 +20,13 @@ from pathlib import Path
 import numpy as np
 
 from rrf import atomic
-from rrf.data.conversion.checks_cfg import ChecksCfg
+from rrf.data.conversion.checks_cfg import ChecksCfg, LimitsCfg
 from rrf.data.conversion.conversion_record import read_conversion
 from rrf.data.dataset import parquet
 from rrf.data.dataset.stats import describe
 from rrf.data.files import content_digest
 from rrf.data.schema import ACTION, STATE
+from rrf.data.validation.alignment import SETTLED, alignment_findings
 from rrf.data.validation.checks import CheckResult, Finding, result, severities
 from rrf.data.validation.data_docs import open_context, remove_site
 from rrf.data.validation.dimension_checks import check_dimensions
@@ -113,6 +114,7 @@ def validate(
     if tables is not None:
         facts = _facts(tables)
         results += check_tables(tables, levels, cfg)
+        results += _check_alignment(root, tables, levels, cfg.limits)
         results += check_pace(root, tables, levels, cfg.limits)
         before = Path(published) if published is not None else None
         results += check_dimensions(tables, levels, cfg.limits, before)
@@ -179,6 +181,21 @@ def _check_cuts(root: Path, levels: dict[str, str]) -> list[CheckResult]:
     findings = [Finding("end", value, episode=number) for number in record["cut_episodes"]]
     title = "no episode is cut in the middle"
     return [result("cut_episodes", title, findings, levels)]
+
+
+def _check_alignment(
+    root: Path, tables: Tables, levels: dict[str, str], limits: LimitsCfg
+) -> list[CheckResult]:
+    """Whether states precede their actions, where the layout of the recordings does not say so."""
+    try:
+        record = read_conversion(root) or {}
+    except ValueError:  # `_check_source` says so
+        record = {}
+    if levels["alignment"] == "off" or record.get("format") in SETTLED:
+        return []
+    title = "the state of a frame was recorded before its action"
+    findings = alignment_findings(tables, limits.max_late_ratio)
+    return [result("alignment", title, findings, levels)]
 
 
 def _run_suites(

@@ -6,7 +6,15 @@ import pytest
 
 from rrf.data.formats.isaac_lab import IsaacLabSource
 from tests.data.conftest import draw
-from tests.data.fixtures_hdf5 import POSITION, WXYZ, XYZW, write_isaac_lab
+from tests.data.fixtures_hdf5 import (
+    JOINTS,
+    POSITION,
+    WXYZ,
+    XYZW,
+    drive,
+    record_isaac_lab,
+    write_isaac_lab,
+)
 
 ROOT_POSE = "states/articulation/robot/root_pose"
 CUBE_POSE = "states/rigid_object/cube_1/root_pose"
@@ -53,6 +61,80 @@ def test_episodes_come_as_recorded(path):
     assert second.arrays["actions"].tolist() == [[1.0] * 7] * 3
     assert (second.instruction, second.fps) == (None, None)
     np.testing.assert_array_equal(second.images["obs/table_cam"], draw(1, 3))
+
+
+def test_states_are_those_before_the_action(path):
+    demos = [drive(4), drive(3, seed=1)]
+    record_isaac_lab(path, demos)
+    with h5py.File(path) as file:
+        demo = file["data/demo_0"]
+        assert demo[JOINTS][:-1].tolist() == demo["obs/joint_pos"][1:].tolist()
+    for (joints, actions), episode in zip(
+        demos, read_all(path, JOINTS, "actions", "obs/joint_pos"), strict=True
+    ):
+        assert episode.arrays[JOINTS].tolist() == joints[:-1].tolist()
+        assert episode.arrays["obs/joint_pos"].tolist() == joints[:-1].tolist()
+        assert episode.arrays["actions"].tolist() == actions.tolist()
+
+
+def test_a_pose_before_the_action_is_turned_like_the_others(path):
+    write_isaac_lab(path, quaternion=XYZW, file_attrs={"format_version": 1})
+
+    def start_elsewhere(file):
+        file["data/demo_0/initial_state/articulation/robot/root_pose"][0, :3] = [1, 2, 3]
+
+    edit(path, start_elsewhere)
+    pose = read_all(path, ROOT_POSE)[0].arrays[ROOT_POSE]
+    assert pose[0].tolist() == pytest.approx([1, 2, 3, *WXYZ])
+    assert pose[1].tolist() == pytest.approx([*POSITION, *WXYZ])
+
+
+def warnings_of(path, *keys, **options):
+    source = IsaacLabSource(path, options)
+    episodes = [e for r in source.recordings() for e in source.episodes(r, keys)]
+    return source.warnings, [e.arrays for e in episodes]
+
+
+def test_states_of_tools_that_record_them_before_the_action_stay(path):
+    joints, _ = drive(4)
+    record_isaac_lab(path, [drive(4)], states="before")
+    warnings, (arrays,) = warnings_of(path, JOINTS)
+    assert arrays[JOINTS].tolist() == joints[:-1].tolist()
+    assert warnings == [
+        f"{path}: states/ are taken as recorded before the actions, because the states begin with "
+        "initial_state. If they were recorded after them, as by Isaac Lab's recorder, write "
+        "options: {states: after}"
+    ]
+    _, (arrays,) = warnings_of(path, JOINTS, states="after")
+    assert arrays[JOINTS][1:].tolist() == joints[:-2].tolist()
+
+
+def test_a_demonstration_that_begins_at_rest_does_not_pass_for_another_recorder(path):
+    joints, actions = drive(4)
+    joints[1] = joints[0]
+    record_isaac_lab(path, [(joints, actions), drive(3, seed=1)])
+    warnings, (arrays, _) = warnings_of(path, JOINTS)
+    assert warnings == []
+    assert arrays[JOINTS].tolist() == joints[:-1].tolist()
+
+
+def test_without_initial_state_the_first_frame_can_be_left_out(path):
+    joints, actions = drive(4)
+    record_isaac_lab(path, [(joints, actions)], has_initial_state=False)
+    warnings, (arrays,) = warnings_of(path, JOINTS, "actions", "success")
+    assert "because there is no initial_state" in warnings[0]
+    assert arrays[JOINTS].tolist() == joints[1:].tolist()
+    warnings, (arrays,) = warnings_of(path, JOINTS, "actions", "success", states="after")
+    assert warnings == []
+    assert arrays[JOINTS].tolist() == joints[1:-1].tolist()
+    assert arrays["actions"].tolist() == actions[1:].tolist()
+    assert arrays["success"].tolist() == [False, False, True]
+
+
+def test_a_demonstration_without_frames_is_left_out(path):
+    record_isaac_lab(path, [drive(0), drive(4), drive(0, seed=2)])
+    assert IsaacLabSource(path, {}).recordings()[0].num_episodes == 1
+    assert [e.source for e in read_all(path, "actions", JOINTS)] == [f"{path}:demo_1"]
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,14 @@ def test_demos_come_back_as_episodes_in_the_order_of_their_numbers(path, cfg):
     np.testing.assert_array_equal(last.images["front"], draw(10, 4))
 
 
+def test_a_demonstration_without_frames_is_left_out_though_a_filter_lists_it(path):
+    with h5py.File(path, "r+") as file:
+        file["data/demo_3"].attrs["num_samples"] = 0
+        file["mask/train"] = ["demo_2", "demo_3"]
+    assert RobomimicSource(path, {}).recordings()[0].num_episodes == 10
+    assert RobomimicSource(path, {"filter_key": "train"}).recordings()[0].num_episodes == 1
+
+
 def test_layout_is_robomimics(path):
     with h5py.File(path) as file:
         assert file["data"].attrs["total"] == 44

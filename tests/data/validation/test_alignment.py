@@ -1,0 +1,95 @@
+"""Whether the state of a frame came before its action is told from what explains its steps."""
+
+import numpy as np
+import pytest
+
+from rrf.data.conversion.convert import convert
+from rrf.data.conversion.dataset_cfg import InstructionCfg, SourceCfg, VectorCfg
+from rrf.data.formats.d4rl_writer import write_d4rl
+from rrf.data.schema import STATE
+from rrf.data.validation.alignment import unexplained_steps
+from tests.data.conftest import make_cfg
+from tests.data.fixtures_hdf5 import JOINTS, drive, record_isaac_lab
+from tests.data.validation.conftest import findings, run
+
+LATE = f"{STATE}: the action of a frame explains the step that led to its state (0% remain"
+
+
+def state_cfg(source_format, key, action_key, **options):
+    return make_cfg(
+        source=SourceCfg(format=source_format, path="x", options=options),
+        cameras={},
+        image_size=None,
+        state=VectorCfg(keys=[key], names=["a", "b"], unit="rad"),
+        action=VectorCfg(keys=[action_key], names=["da", "db"], unit="rad"),
+        instruction=InstructionCfg(text="reach"),
+        reward=None,
+        success=None,
+    )
+
+
+def alignment(root):
+    return [text for check, text in findings(run(root), "warn") if check == "alignment"]
+
+
+@pytest.mark.parametrize(
+    ("options", "is_late"),
+    [({}, False), ({"states": "before"}, True), ({"states": "after"}, False)],
+)
+def test_states_of_isaac_lab_are_aligned_unless_the_config_is_wrong(tmp_path, options, is_late):
+    record_isaac_lab(tmp_path / "raw/demos.hdf5", [drive(60), drive(70, seed=1)])
+    cfg = state_cfg("isaac_lab", JOINTS, "actions", **options)
+    convert(cfg, tmp_path / "raw", tmp_path / "d")
+    assert [text.startswith(LATE) for text in alignment(tmp_path / "d")] == [True] * is_late
+
+
+def test_a_layout_that_says_when_the_state_was_seen_is_not_doubted(tmp_path):
+    joints, actions = drive(200)
+    ends = np.arange(200) == 199
+    write_d4rl(
+        tmp_path / "raw/toy.hdf5",
+        {
+            "observations": joints[1:],
+            "next_observations": joints[1:],
+            "actions": actions,
+            "rewards": actions[:, 0],
+            "terminals": ends,
+            "timeouts": ends,
+        },
+        {},
+    )
+    convert(state_cfg("d4rl", "observations", "actions"), tmp_path / "raw", tmp_path / "d")
+    assert unexplained_steps(joints[1:], actions, np.zeros(200)) == (
+        pytest.approx(1, abs=0.05),
+        pytest.approx(1e-4),
+    )
+    assert alignment(tmp_path / "d") == []
+
+
+def shares(states, actions):
+    return unexplained_steps(states, actions, np.zeros(len(actions)))
+
+
+def test_a_robot_that_follows_its_target_is_aligned_and_late_if_it_stands_there_already():
+    rng = np.random.default_rng(0)
+    targets = np.cumsum(rng.normal(size=(300, 3)), axis=0)
+    states = np.concatenate([np.zeros((1, 3)), targets])  # there with the next frame
+    before, after = shares(states[:-1], targets)
+    assert (before, after > 0.4) == (pytest.approx(1e-4), True)
+    before, after = shares(states[1:], targets)
+    assert (before > 0.9, after) == (True, pytest.approx(1e-4))
+
+
+def test_nothing_is_said_of_few_frames_and_of_what_does_not_move():
+    joints, actions = drive(20)
+    assert shares(joints[:-1], actions) is None
+    assert shares(np.ones((300, 2)), np.random.default_rng(0).normal(size=(300, 2))) is None
+
+
+def test_steps_from_one_episode_to_the_next_do_not_count():
+    joints, actions = drive(100)
+    states = joints[:-1].copy()
+    states[50:] += 1000
+    episodes = np.repeat([0, 1], 50)
+    before, after = unexplained_steps(states, actions, episodes)
+    assert (before, after > 0.9) == (pytest.approx(1e-4), True)
