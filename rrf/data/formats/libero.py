@@ -16,15 +16,27 @@ top. That is the scene as the camera saw it. OpenVLA and its derivatives rotate 
 instead, which also mirrors left and right. Such a policy must be shown our images mirrored,
 `[:, ::-1]`.
 
-The observation of a frame was recorded after its action was executed (env.step, then append). It is
-returned as recorded, because training on LIBERO uses it that way.
+LIBERO's script executes the action of a frame before it records `obs` and `robot_states`, while
+`states`, MuJoCo's state (time, qpos, qvel), is the one before. Row t as we return it is what was
+seen before the action of row t: its observation is that of the row before, and the first frame of a
+demonstration, which has none, is left out. Files that were recorded anew, as OpenVLA's training
+needs them, have the observation before the action; they stay as they are. The joints tell: they
+stand in `obs/joint_states` and in `states[:, 1:8]`. Files where they do not agree stay as they are,
+too. LIBERO's own training pairs rows as recorded, which the option `observations: recorded` does.
 """
 
+import typing
+from pathlib import Path
+
+import h5py
 import numpy as np
 
 from rrf.config import configclass
 from rrf.data.formats import hdf5
 from rrf.data.formats.robomimic import Demo, RobomimicOptions, RobomimicSource
+
+_JOINTS = "obs/joint_states"
+_AGREE = 0.3  # of the other distance; an observation may lag by a step of physics
 
 
 @configclass
@@ -32,12 +44,18 @@ class LiberoOptions(RobomimicOptions):
     """`source.options` of the format libero."""
 
     pattern = "**/*.hdf5"
+    observations: typing.Literal["aligned", "recorded"] = "aligned"
+    """Pair each action with the observation before it, or with that of its row in the file."""
 
 
 class LiberoSource(RobomimicSource):
     """Demonstrations of LIBERO files. A recording is one file, which holds one task."""
 
     options_type = LiberoOptions
+
+    def __init__(self, path: Path, options: dict):
+        super().__init__(path, options)
+        self._are_after: dict[str, bool] = {}  # demonstration -> whether obs/ follow the actions
 
     def instruction(self, demo: Demo) -> str | None:
         info = hdf5.json_attribute(demo.data, "problem_info", demo.where)
@@ -51,9 +69,34 @@ class LiberoSource(RobomimicSource):
 
     def read(self, demo: Demo, key: str) -> np.ndarray:
         values = super().read(demo, key)
+        if self._is_after(demo):
+            is_seen = key.startswith("obs/") or key == "robot_states"
+            values = values[:-1] if is_seen else values[1:]
         if not key.startswith("obs/") or values.ndim < 3 or not _is_upside_down(demo):
             return values
         return np.ascontiguousarray(values[:, ::-1])
+
+    def _is_after(self, demo: Demo) -> bool:
+        assert isinstance(self.options, LiberoOptions)
+        if self.options.observations == "recorded":
+            return False
+        if demo.where not in self._are_after:
+            self._are_after[demo.where] = _are_observed_after(demo)
+        return self._are_after[demo.where]
+
+
+def _are_observed_after(demo: Demo) -> bool:
+    """Whether the joints in `obs` are those that `states` has one row later."""
+    nodes = [hdf5.find(demo.group, key, demo.where) for key in (_JOINTS, "states")]
+    if not all(isinstance(node, h5py.Dataset) and len(node.shape) == 2 for node in nodes):
+        return False
+    joints, states = (hdf5.read(demo.group, key, demo.where) for key in (_JOINTS, "states"))
+    simulated = states[:, 1 : 1 + joints.shape[1]]
+    if simulated.shape != joints.shape or len(joints) < 2:
+        return False
+    before = np.abs(joints - simulated).mean()
+    after = np.abs(joints[:-1] - simulated[1:]).mean()
+    return bool(after < _AGREE * before)
 
 
 def _is_upside_down(demo: Demo) -> bool:

@@ -9,8 +9,8 @@ from tests.data.conftest import draw
 from tests.data.fixtures_hdf5 import write_libero
 
 
-def read_all(path, *keys):
-    source = LiberoSource(path, {})
+def read_all(path, *keys, **options):
+    source = LiberoSource(path, options)
     return [e for recording in source.recordings() for e in source.episodes(recording, keys)]
 
 
@@ -32,6 +32,51 @@ def test_suites_are_read_with_instruction_and_frame_rate(tmp_path):
     assert (episode.instruction, episode.fps) == ("put the bowl on the stove", 20.0)
     assert episode.arrays["actions"].tolist() == [[0.1] * 7] * 3
     assert episode.arrays["rewards"].tolist() == [0, 0, 1]
+
+
+def replayed(path, observed):
+    """A file as LIBERO's script writes it, which observes after the action, or before it."""
+    write_libero(path, lengths=(4,))
+    simulated = np.arange(5 * 12, dtype=float).reshape(5, 12)  # time, 7 joints, the rest
+
+    def change(file):
+        demo = file["data/demo_0"]
+        del demo["states"]
+        demo["states"] = simulated[:4]
+        seen = simulated[1:] if observed == "after" else simulated[:4]
+        demo["obs/joint_states"] = seen[:, 1:8] + 0.1  # playing back is not exact
+        demo["robot_states"][...] = seen[:, :9]
+        demo["actions"][...] = np.arange(4)[:, None]
+
+    edit(path, change)
+    return path
+
+
+KEYS = ("obs/joint_states", "robot_states", "states", "actions", "rewards", "obs/agentview_rgb")
+
+
+def test_an_action_is_paired_with_what_was_seen_before_it(tmp_path):
+    path = replayed(tmp_path / "a_demo.hdf5", "after")
+    (episode,) = read_all(path, *KEYS)
+    arrays = episode.arrays
+    assert arrays["actions"][:, 0].tolist() == [1, 2, 3]
+    assert arrays["states"][:, 0].tolist() == [12, 24, 36]
+    assert arrays["robot_states"][:, 0].tolist() == [12, 24, 36]
+    assert arrays["obs/joint_states"][:, 0].tolist() == pytest.approx([13.1, 25.1, 37.1])
+    assert arrays["rewards"].tolist() == [0, 0, 1]
+    np.testing.assert_array_equal(episode.images["obs/agentview_rgb"], draw(0, 4)[:3])
+
+
+@pytest.mark.parametrize(
+    ("observed", "options"), [("before", {}), ("after", {"observations": "recorded"})]
+)
+def test_rows_stay_where_the_observation_comes_first_and_on_request(tmp_path, observed, options):
+    path = replayed(tmp_path / "a_demo.hdf5", observed)
+    (episode,) = read_all(path, *KEYS, **options)
+    assert episode.arrays["actions"][:, 0].tolist() == [0, 1, 2, 3]
+    first = {"before": 0, "after": 12}[observed]
+    assert episode.arrays["robot_states"][0, 0] == first
+    np.testing.assert_array_equal(episode.images["obs/agentview_rgb"], draw(0, 4))
 
 
 @pytest.mark.parametrize("convention", ["opengl", "opencv"])
