@@ -20,7 +20,7 @@ def write_isaac_lab(
     path: Path,
     lengths=(4, 3),
     quaternion=WXYZ,
-    success=(True, False),
+    success=(True, True),
     file_attrs: dict | None = None,
     sim_args: dict | None = None,
 ) -> Path:

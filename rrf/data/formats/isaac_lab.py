@@ -40,7 +40,6 @@ observations of such a file stay WXYZ, and the file does not say so. For such fi
 option `observation_quaternions`.
 """
 
-import logging
 import re
 from pathlib import Path
 from typing import Literal
@@ -50,7 +49,13 @@ import numpy as np
 
 from rrf.config import configclass
 from rrf.data.formats import hdf5
-from rrf.data.formats.robomimic import Demo, RobomimicOptions, RobomimicSource, demos_of
+from rrf.data.formats.robomimic import (
+    Demo,
+    RobomimicOptions,
+    RobomimicSource,
+    demos_of,
+    success_of,
+)
 
 _ORDERS: dict[float, Literal["wxyz", "xyzw"]] = {0: "wxyz", 1: "xyzw"}  # of format_version
 _QUATERNIONS = re.compile(r".*(quat|orientation)s?(_[a-z])?")
@@ -58,15 +63,11 @@ _SCHEMA = "1.0"
 _STATES, _INITIAL = "states/", "initial_state/"
 _ROUNDING = 1e-6  # relative and absolute
 
-log = logging.getLogger(__name__)
-
 
 @configclass
 class IsaacLabOptions(RobomimicOptions):
     """`source.options` of the format isaac_lab."""
 
-    only_successful: bool = False
-    """Leave out demonstrations whose attribute success is false."""
     observation_quaternions: Literal["wxyz", "xyzw"] | None = None
     """Order of the quaternions below obs/; null follows what the file says."""
     states: Literal["before", "after"] | None = None
@@ -82,16 +83,6 @@ class IsaacLabSource(RobomimicSource):
     def __init__(self, path: Path, options: dict):
         super().__init__(path, options)
         self._are_after: dict[str, bool] = {}  # file -> whether its states follow the actions
-
-    def select(self, demos: list[Demo], path: Path) -> list[Demo]:
-        demos = super().select(demos, path)
-        assert isinstance(self.options, IsaacLabOptions)
-        if not self.options.only_successful:
-            return demos
-        kept = [demo for demo in demos if _success(demo) is not False]
-        if len(kept) < len(demos):
-            log.info("%s: %d of %d failed, left out", path, len(demos) - len(kept), len(demos))
-        return kept
 
     def fps(self, demo: Demo) -> float | None:
         fps = super().fps(demo)
@@ -110,7 +101,7 @@ class IsaacLabSource(RobomimicSource):
             for key, frame in super().describe(demo).items()
             if not key.startswith(_INITIAL)
         }
-        if _success(demo) is not None:
+        if success_of(demo) is not None:
             keys.setdefault("success", "bool[]")
         return keys
 
@@ -182,17 +173,12 @@ def _is_moved_at_first(demo: Demo) -> bool:
     return False
 
 
-def _success(demo: Demo) -> bool | None:
-    value = hdf5.number_attribute((demo.group,), "success", demo.where)
-    return None if value is None else value > 0
-
-
 def _success_per_frame(demo: Demo) -> np.ndarray:
     actions = hdf5.find(demo.group, "actions", demo.where)
     if not isinstance(actions, h5py.Dataset) or not actions.shape:
         raise ValueError(f"{demo.where} has no key 'actions', which gives success its length")
     success = np.zeros(actions.shape[0], bool)
-    success[-1:] = _success(demo)
+    success[-1:] = success_of(demo)
     return success
 
 

@@ -23,6 +23,7 @@ import h5py
 from rrf.config import Cfg, configclass
 from rrf.data.formats import hdf5, hdf5_trajectories
 from rrf.data.formats.json_files import read_object
+from rrf.data.formats.source_audit import failures
 from rrf.data.raw import RawEpisode, Recording
 
 _PREFIX = "traj_"
@@ -34,6 +35,8 @@ class ManiSkillOptions(Cfg):
 
     pattern: str = "**/*.h5"
     """Which files in the directory. Replays with other controllers often lie beside each other."""
+    only_successful: bool = True
+    """Leave out trajectories that the .json says have failed."""
 
 
 class ManiSkillSource:
@@ -42,6 +45,12 @@ class ManiSkillSource:
     def __init__(self, path: Path, options: dict):
         self._options = ManiSkillOptions.from_dict(options)
         self._path = Path(path)
+        self._warnings: dict[str, None] = {}
+
+    @property
+    def warnings(self) -> list[str]:
+        """How many trajectories of the files read so far have failed."""
+        return list(self._warnings)
 
     def recordings(self) -> list[Recording]:
         """One recording per file.
@@ -58,7 +67,15 @@ class ManiSkillSource:
                 entries = _listed_episodes(file, _read_meta(path), path)
             for episode in entries.values():
                 modes.setdefault(str(episode.get("control_mode")), path.name)
-            recordings.append(Recording(name, (path, path.with_suffix(".json")), len(entries)))
+            num_episodes = len(self._wanted(entries, path))
+            if num_episodes:
+                paths = (path, path.with_suffix(".json"))
+                recordings.append(Recording(name, paths, num_episodes))
+        if not recordings:
+            raise ValueError(
+                f"all trajectories in {self._path} have failed; to keep them, write options: "
+                "{only_successful: false}"
+            )
         if len(modes) > 1:
             raise ValueError(
                 f"{self._path} mixes control modes, so its actions mean different things: "
@@ -81,7 +98,7 @@ class ManiSkillSource:
         path = recording.paths[0]
         meta = _read_meta(path)
         with hdf5.open_file(path) as file:
-            for name, entry in _listed_episodes(file, meta, path).items():
+            for name, entry in self._wanted(_listed_episodes(file, meta, path), path).items():
                 group, where = hdf5_trajectories.group_at(file, name, path), f"{path}:{name}"
                 length = _length(group, entry, where)
                 allowed_lengths = {"obs": (length + 1,), "env_states": (length + 1,)}
@@ -91,6 +108,14 @@ class ManiSkillSource:
 
     def _files(self) -> list[Path]:
         return hdf5.find_files(self._path, self._options.pattern)
+
+    def _wanted(self, entries: dict[str, dict], path: Path) -> dict[str, dict]:
+        kept = {name: entry for name, entry in entries.items() if entry.get("success") is not False}
+        if len(kept) == len(entries):
+            return entries
+        what = failures(len(entries) - len(kept), len(entries), self._options.only_successful)
+        self._warnings[f"{path}: {what}"] = None
+        return kept if self._options.only_successful else entries
 
 
 def _read_meta(path: Path) -> dict:

@@ -18,6 +18,7 @@ from rrf.data.images import decode_image
 
 _FLAG = "has_"
 _NUMBER = "_id"
+_SUCCESS = ("success", "is_success")
 
 
 def shared_records(shards: Mapping[str, Sequence[Path]]) -> list[str]:
@@ -62,12 +63,13 @@ class Metadata:
             if _last(column).startswith(_FLAG) and _last(column).removeprefix(_FLAG) in names
         ]
         self.numbers = [column for column in beside if _last(column).endswith(_NUMBER)]
+        self.successes = [column for column in beside if _last(column) in _SUCCESS]
         self._seen: dict[tuple[str, str], int] = {}
 
     @property
     def columns(self) -> list[Column]:
         """The columns that `oddities` needs."""
-        return [column for column, _ in self.flags] + self.numbers
+        return [column for column, _ in self.flags] + self.numbers + self.successes
 
     def oddities(self, values: Mapping[str, typing.Any], number: int) -> Iterator[str]:
         """What is odd about an episode. The same fault always gives the same words.
@@ -80,6 +82,9 @@ class Metadata:
         for column, image in self.flags:
             if column.key in said and not any(said[column.key]):
                 yield f"{column.key} is false for episodes whose {image} is there"
+        for column in self.successes:
+            if column.key in said and not any(said[column.key]):
+                yield f"{column.key} is false for episodes, which are kept"
         for column in self.numbers:
             if column.key in said:
                 mark = (column.key, str(said[column.key]))

@@ -26,6 +26,7 @@ import numpy as np
 from rrf import atomic
 from rrf.config import Cfg, configclass, did_you_mean
 from rrf.data.formats import hdf5
+from rrf.data.formats.source_audit import failures
 from rrf.data.raw import RawEpisode, Recording
 
 _ROWS_PER_CHUNK = 16
@@ -77,6 +78,8 @@ class RobomimicOptions(Cfg):
     """Which files of a directory; they are read in alphabetical order."""
     filter_key: str | None = None
     """Only the demonstrations that /mask/<filter_key> lists, for example train."""
+    only_successful: bool = True
+    """Leave out demonstrations whose attribute success is false."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -145,6 +148,9 @@ class RobomimicSource:
     def select(self, demos: list[Demo], path: Path) -> list[Demo]:
         """The demonstrations of a file that are wanted; those without frames never are."""
         filled = [demo for demo in demos if _num_samples(demo) != 0]
+        return self._successful(self._filtered(filled, demos, path), path)
+
+    def _filtered(self, filled: list[Demo], demos: list[Demo], path: Path) -> list[Demo]:
         wanted = self.options.filter_key
         if wanted is None:
             return filled
@@ -157,6 +163,22 @@ class RobomimicSource:
         if absent:
             raise ValueError(f"{path}: mask/{wanted} names {absent[0]!r}, which is not in /data")
         return [demo for demo in filled if demo.name in names]
+
+    def _successful(self, demos: list[Demo], path: Path) -> list[Demo]:
+        kept = [demo for demo in demos if success_of(demo) is not False]
+        if len(kept) == len(demos):
+            return demos
+        what = failures(len(demos) - len(kept), len(demos), self.options.only_successful)
+        self._warnings[f"{path}: {what}"] = None
+        return kept if self.options.only_successful else demos
+
+    def audit(self) -> list[str]:
+        """Numbers of frames that the files claim and do not hold."""
+        claims = []
+        for path in self._files():
+            with hdf5.open_file(path) as file:
+                claims += _wrong_counts(_demos(file, path), path)
+        return claims
 
     def instruction(self, demo: Demo) -> str | None:
         """The language instruction, None where the file has none."""
@@ -227,6 +249,25 @@ def _demo_names(data: h5py.Group, path: Path) -> list[str]:
             f"{path} holds no demonstrations (/data/demo_0, ...); record it: rrf data collect"
         )
     return demos
+
+
+def success_of(demo: Demo) -> bool | None:
+    """Whether a demonstration succeeded, None where the file does not say."""
+    value = hdf5.number_attribute((demo.group,), "success", demo.where)
+    return None if value is None else value > 0
+
+
+def _wrong_counts(demos: list[Demo], path: Path) -> Iterator[str]:
+    held = 0
+    for demo in demos:
+        actions, claimed = hdf5.find(demo.group, "actions", demo.where), _num_samples(demo)
+        length = len(actions) if isinstance(actions, h5py.Dataset) and actions.shape else 0
+        held += length
+        if claimed is not None and claimed != length:
+            yield f"{demo.where} has {length} actions, its attribute num_samples is {claimed:g}"
+    total = hdf5.number_attribute((demos[0].data,), "total", str(path))
+    if total is not None and total != held:
+        yield f"{path}: the attribute total is {total:g}, the demonstrations have {held} actions"
 
 
 def _num_samples(demo: Demo) -> float | None:

@@ -30,3 +30,11 @@ def audit(source: Source, keys: Mapping[str, str]) -> list[str]:
         if kind.endswith(NOT_ON_DISK)
     ]
     return warnings + (source.audit() if isinstance(source, Audited) else [])
+
+
+def failures(num_failed: int, total: int, are_left_out: bool) -> str:
+    """The warning that episodes of a file have failed, and what became of them."""
+    what = "kept, as the config says (only_successful: false)"
+    if are_left_out:
+        what = "left out; to keep them, write options: {only_successful: false}"
+    return f"{num_failed} of {total} episodes failed and are {what}"

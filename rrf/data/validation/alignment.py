@@ -65,10 +65,11 @@ def unexplained_steps(
     state_nd = state_nd[:_MAX_FRAMES].astype(np.float64)
     action_na = action_na[:_MAX_FRAMES].astype(np.float64)
     episode_n = episode_n[:_MAX_FRAMES]
-    (row,) = np.nonzero(episode_n[2:] == episode_n[:-2])
+    row = np.flatnonzero(episode_n[2:] == episode_n[:-2]) + 2
+    values = np.concatenate([state_nd, action_na], axis=1)
+    row = row[np.isfinite(values[row] + values[row - 1] + values[row - 2]).all(axis=1)]
     if not len(row):
         return None
-    row += 2
     step_nd = state_nd[row] - state_nd[row - 1]
     step_nd = step_nd[:, step_nd.std(axis=0) > _IS_MOVING * state_nd.std(axis=0)]
     past = np.concatenate([state_nd[row - 1], state_nd[row - 2]], axis=1)

@@ -20,6 +20,7 @@ SEVERITIES: dict[str, str] = {
     "splits": "error",
     "images_decodable": "error",
     "duplicate_episodes": "error",
+    "same_actions": "warn",
     "leakage": "error",
     "source": "warn",
     "cut_episodes": "error",

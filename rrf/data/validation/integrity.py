@@ -7,7 +7,8 @@ actions so close to the one before that a low training loss proves nothing.
 
 Is what a policy is measured on also what it learned from? Held out are the episodes of every split
 but "train", and those that training keeps for validation (`rrf.data.dataset.held_out`). They are
-compared by content: whole episodes, and single frames of episodes that are otherwise different.
+compared by content: whole episodes, the actions of an episode alone (a take that was played back
+has other poses and the same actions), and single frames of episodes that are otherwise different.
 
 Legend: N frames, A action dimension.
 """
@@ -27,7 +28,7 @@ from rrf.data.dataset.held_out import is_held_out, split_range
 from rrf.data.language import DTYPE
 from rrf.data.schema import ACTION, IMAGE_PREFIX
 from rrf.data.validation.checks import CheckResult, Finding, result, results
-from rrf.data.validation.tables import Tables, episode_digests, frame_digests
+from rrf.data.validation.tables import Tables, action_digests, episode_digests, frame_digests
 from rrf.data.video import VideoReader
 
 
@@ -82,6 +83,11 @@ def check_tables(
         ("splits", "splits lie within the dataset", _split_findings(tables)),
         ("images_decodable", "every image can be decoded", _image_findings(tables)),
         ("duplicate_episodes", "no two episodes have the same content", _duplicates(digests)),
+        (
+            "same_actions",
+            "no two different episodes have the same actions",
+            _same_actions(action_digests(tables), digests),
+        ),
         ("leakage", "training episodes hold nothing of the held-out ones", leaked),
         (
             "hold_previous_baseline",
@@ -248,6 +254,18 @@ def _duplicates(digests: Mapping[int, str]) -> list[Finding]:
     return findings
 
 
+def _same_actions(actions: Mapping[int, str], contents: Mapping[int, str]) -> list[Finding]:
+    """Episodes of which another one is a near-duplicate; equal ones are `_duplicates`."""
+    first: dict[str, int] = {}
+    findings = []
+    for number, digest in sorted(actions.items()):
+        earlier = first.setdefault(digest, number)
+        if contents[earlier] != contents[number]:
+            value = f"same actions as episode {earlier}, states or images differ"
+            findings.append(Finding(ACTION, value, episode=number))
+    return findings
+
+
 @dataclasses.dataclass(frozen=True)
 class Division:
     """Episodes for training, and those that are held out from them."""
@@ -290,7 +308,7 @@ def leakage_findings(
     divided = divisions(tables.info.get("splits", {}), len(tables.episode_meta), held_out_fraction)
     if not divided:
         return []
-    frames_n = frame_digests(tables)
+    frames_n, actions = frame_digests(tables), action_digests(tables)
     episode_n = tables.frames["episode_index"].to_numpy()
     rows_of = tables.frames.groupby("episode_index").indices
     findings = []
@@ -300,6 +318,7 @@ def leakage_findings(
         owners: dict[str, int] = {}
         for number in sorted(division.training & episode_digests.keys()):
             owners.setdefault(episode_digests[number], number)
+        actors = {actions[number]: number for number in sorted(division.training & actions.keys())}
         for number in sorted(division.held_out & episode_digests.keys()):
             rows, leaked = rows_of[number], is_leaked_n[rows_of[number]]
             value, frame = "", None
@@ -307,6 +326,8 @@ def leakage_findings(
                 value = "is among the training episodes itself"
             elif episode_digests[number] in owners:
                 value = f"same content as training episode {owners[episode_digests[number]]}"
+            elif actions.get(number) in actors:
+                value = f"same actions as training episode {actors[actions[number]]}"
             elif leaked.mean() > max_leaked_fraction:
                 first = rows[leaked.argmax()]
                 twin = np.flatnonzero((frames_n == frames_n[first]) & is_training_n)[0]

@@ -30,6 +30,7 @@ from rrf.data.schema import ACTION, IMAGE_PREFIX, INDEX_KEYS, STATE, SUCCESS, Sc
 from rrf.data.video import VideoReader
 
 TIME_STEP = "timestamp_step_s"
+_MIN_CHANGES = 4  # of the action, which two episodes do not share by chance
 _VIDEO_NOISE = 16  # grey levels; x264 changes pixels of a still scene by up to 13 at keyframes
 
 
@@ -121,6 +122,18 @@ def episode_digests(tables: Tables) -> dict[int, str]:
         for scan in tables.scans.values():
             digest.update(b"".join(scan.digest[row] for row in rows))
         digests[int(str(number))] = digest.hexdigest()
+    return digests
+
+
+def action_digests(tables: Tables) -> dict[int, str]:
+    """A digest of the actions of each episode, without those whose actions hardly change, which
+    they may share by chance.
+    """
+    actions, digests = tables.vectors[ACTION], {}
+    for number, rows in tables.frames.groupby("episode_index").indices.items():
+        content = np.ascontiguousarray(actions[rows])
+        if (content[1:] != content[:-1]).any(axis=1).sum() >= _MIN_CHANGES:
+            digests[int(str(number))] = hashlib.sha256(content.tobytes()).hexdigest()
     return digests
 
 

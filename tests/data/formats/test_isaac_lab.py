@@ -1,5 +1,3 @@
-import logging
-
 import h5py
 import numpy as np
 import pytest
@@ -245,18 +243,26 @@ def test_fps_is_the_step_of_the_simulation_times_the_decimation(path):
         read_all(path, "actions")
 
 
-def test_failed_demonstrations_are_left_out_on_request_and_counted(path, caplog):
+def test_failed_demonstrations_are_left_out_and_counted_unless_asked_for(path):
     write_isaac_lab(path, lengths=(4, 3, 5), success=(True, False, True))
-    assert IsaacLabSource(path, {}).recordings()[0].num_episodes == 3
-    with caplog.at_level(logging.INFO):
-        episodes = read_all(path, "success", only_successful=True)
+    source = IsaacLabSource(path, {})
+    assert source.recordings()[0].num_episodes == 2
+    assert source.warnings == [
+        f"{path}: 1 of 3 episodes failed and are left out; to keep them, write options: "
+        "{only_successful: false}"
+    ]
+    episodes = read_all(path, "success")
     assert [e.source.rpartition(":")[2] for e in episodes] == ["demo_0", "demo_2"]
-    assert f"{path}: 1 of 3 failed, left out" in caplog.messages
-    assert IsaacLabSource(path, {"only_successful": True}).recordings()[0].num_episodes == 2
+    source = IsaacLabSource(path, {"only_successful": False})
+    assert source.recordings()[0].num_episodes == 3
+    assert source.warnings == [
+        f"{path}: 1 of 3 episodes failed and are kept, as the config says (only_successful: false)"
+    ]
 
 
 def test_success_is_the_last_frames(path):
-    first, second = read_all(write_isaac_lab(path), "success", "actions")
+    write_isaac_lab(path, success=(True, False))
+    first, second = read_all(path, "success", "actions", only_successful=False)
     assert first.arrays["success"].tolist() == [False, False, False, True]
     assert second.arrays["success"].tolist() == [False, False, False]
     write_isaac_lab(path, success=None)
@@ -267,4 +273,4 @@ def test_success_is_the_last_frames(path):
 def test_a_file_where_all_failed_is_refused(path):
     write_isaac_lab(path, success=(False, False))
     with pytest.raises(ValueError, match=r"no demonstration in .*is selected.*only_successful"):
-        IsaacLabSource(path, {"only_successful": True}).recordings()
+        IsaacLabSource(path, {}).recordings()

@@ -40,6 +40,27 @@ def test_a_demonstration_without_frames_is_left_out_though_a_filter_lists_it(pat
     assert RobomimicSource(path, {"filter_key": "train"}).recordings()[0].num_episodes == 1
 
 
+def test_demonstrations_that_say_they_failed_are_left_out_unless_asked_for(path):
+    with h5py.File(path, "r+") as file:
+        file["data/demo_3"].attrs["success"] = False
+    (recording,) = RobomimicSource(path, {}).recordings()
+    assert recording.num_episodes == 10
+    episodes = RobomimicSource(path, {}).episodes(recording, ["actions"])
+    assert f"{path}:demo_3" not in [episode.source for episode in episodes]
+    assert RobomimicSource(path, {"only_successful": False}).recordings()[0].num_episodes == 11
+
+
+def test_counts_that_the_actions_contradict_are_told(path):
+    assert RobomimicSource(path, {}).audit() == []
+    with h5py.File(path, "r+") as file:
+        file["data/demo_3"].attrs["num_samples"] = 5
+        del file["data/demo_10"]
+    assert RobomimicSource(path, {}).audit() == [
+        f"{path}:demo_3 has 4 actions, its attribute num_samples is 5",
+        f"{path}: the attribute total is 44, the demonstrations have 40 actions",
+    ]
+
+
 def test_layout_is_robomimics(path):
     with h5py.File(path) as file:
         assert file["data"].attrs["total"] == 44

@@ -1,5 +1,7 @@
 """ManiSkill and Minari, and what they share with D4RL: many episodes in one HDF5 file."""
 
+import json
+
 import h5py
 import numpy as np
 import pytest
@@ -80,6 +82,25 @@ def test_maniskill_without_observations_and_with_actions_per_robot(tmp_path):
     (episode,) = read_all(ManiSkillSource(path, {}), ["actions/panda-0", "actions/panda-1"])
     assert episode.arrays["actions/panda-0"].shape == (3, 8)
     assert episode.images == {}
+
+
+def test_maniskill_leaves_out_what_failed_unless_asked_for(tmp_path):
+    path = write_maniskill(tmp_path)
+    meta = json.loads(path.with_suffix(".json").read_text())
+    meta["episodes"][0]["success"] = False
+    path.with_suffix(".json").write_text(json.dumps(meta))
+    source = ManiSkillSource(tmp_path, {})
+    assert [len(episode) for episode in read_all(source, ["actions"])] == [5]
+    assert source.warnings == [
+        f"{path}: 1 of 2 episodes failed and are left out; to keep them, write options: "
+        "{only_successful: false}"
+    ]
+    source = ManiSkillSource(tmp_path, {"only_successful": False})
+    assert [len(episode) for episode in read_all(source, ["actions"])] == [3, 5]
+    meta["episodes"][1]["success"] = False
+    path.with_suffix(".json").write_text(json.dumps(meta))
+    with pytest.raises(ValueError, match=r"all trajectories in .* failed; to keep them, write"):
+        ManiSkillSource(tmp_path, {}).recordings()
 
 
 def test_maniskill_refuses_to_mix_control_modes(tmp_path):

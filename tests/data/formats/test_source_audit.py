@@ -35,8 +35,9 @@ GRADIENT = encode_png(np.arange(64, dtype=np.uint8).reshape(1, 8, 8, 1).repeat(3
 FEATURES = rlds.episodes_of(STEPS, episode_metadata=rlds.features_dict(METADATA))
 
 
-def said(number, num_steps=3, has_front=True, episode_id=0):
+def said(number, num_steps=3, has_front=True, episode_id=0, success=True):
     changes = {
+        "episode_metadata__success": [int(success)],
         "episode_metadata__has_front": [int(has_front)],
         "episode_metadata__episode_id": [episode_id],
     }
@@ -114,11 +115,20 @@ def test_flags_and_numbers_beside_the_steps_that_cannot_be_true_are_noticed(tmp_
     assert source.warnings == []  # the image was not asked for
 
 
+def test_episodes_that_say_they_failed_are_noticed(tmp_path):
+    shard = [said(0, episode_id=5), said(1, episode_id=6, success=False)]
+    raw = rlds.write_rlds(tmp_path / "raw", {"train": [shard]}, FEATURES)
+    (file,) = raw.glob("*.tfrecord-*")
+    assert convert(rlds_cfg(), raw, tmp_path / "d").warnings == [
+        f"{file}: episode_metadata/success is false for episodes, which are kept"
+    ]
+
+
 def test_a_camera_that_was_never_connected_is_noticed_though_nobody_reads_it(tmp_path):
     black = {"steps__observation__front": [rlds.draw_jpeg(0)] * 3}
     still = {"steps__observation__front": [GRADIENT] * 3}
     empty = {"steps__observation__front": [b""] * 3}
-    shards = [[rlds.toy_episode(0, 3, **changes)] for changes in (black, still, empty)]
+    shards = [[rlds.toy_episode(1, 3, **changes)] for changes in (black, still, empty)]
     raw = rlds.write_rlds(tmp_path / "raw", {"train": [*shards, [said(3)]]}, FEATURES)
     source = RLDSSource(raw, {})
     for recording in source.recordings():

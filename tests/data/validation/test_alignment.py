@@ -86,6 +86,12 @@ def test_nothing_is_said_of_few_frames_and_of_what_does_not_move():
     assert shares(np.ones((300, 2)), np.random.default_rng(0).normal(size=(300, 2))) is None
 
 
+def test_frames_that_are_no_numbers_do_not_count():
+    joints, actions = drive(100)
+    joints[7, 0], actions[50, 1] = np.nan, np.inf
+    assert shares(joints[:-1], actions)[0] == pytest.approx(1e-4)
+
+
 def test_steps_from_one_episode_to_the_next_do_not_count():
     joints, actions = drive(100)
     states = joints[:-1].copy()

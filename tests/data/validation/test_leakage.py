@@ -92,6 +92,21 @@ def test_a_copy_is_found_among_those_that_training_holds_out(tables):
     ]
 
 
+def play_back(tables, source, target):
+    """An episode gets the actions of another one and keeps its own states and images."""
+    rows = tables.vectors[ACTION]
+    rows[target * 10 : target * 10 + 10] = rows[source * 10 : source * 10 + 10]
+
+
+def test_the_actions_of_a_training_episode_are_found_though_its_poses_differ(tables):
+    play_back(tables, 1, 4)
+    assert leaks(tables, {"train": "0:3", "val": "3:6"}) == [
+        "episode 4, splits.val: same actions as training episode 1"
+    ]
+    tables.vectors[ACTION][10:20] = tables.vectors[ACTION][40:50] = 0.5
+    assert leaks(tables, {"train": "0:3", "val": "3:6"}) == []  # anybody may stand still
+
+
 def test_the_share_of_frames_decides_over_episodes_that_differ(tables):
     copy_frames(tables, 1, 4, [5, 6, 7])
     assert leaks(tables, {"train": "0:3", "val": "3:6"}) == [

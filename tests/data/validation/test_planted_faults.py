@@ -44,6 +44,19 @@ def duplicate_episode(root):
     edit_info(root, total_frames=31)
 
 
+def test_a_take_that_was_played_back_is_told_from_one_that_was_copied(root):
+    duplicate_episode(root)
+    edit_column(root, "observation.state", {row: [0.1, 0.2, row, 0.5] for row in range(26, 31)})
+    edit_column(root, "action", {row: [row / 100, 0.0, 0.0] for row in range(21, 26)})
+    edit_column(root, "action", {row: [(row - 5) / 100, 0.0, 0.0] for row in range(26, 31)})
+    report = run(root)
+    assert (
+        "same_actions",
+        "episode 4, action: same actions as episode 3, states or images differ",
+    ) in findings(report, "warn")
+    assert "duplicate_episodes" not in {check for check, _ in findings(report)}
+
+
 def freeze(root):
     path = root / "data/chunk-000/file-000.parquet"
     first = pq.read_table(path)[IMAGES][14].as_py()["bytes"]
