@@ -29,6 +29,8 @@ class RawEpisode:
     declared_fps: float | None = None  # another one that it also says and that was not believed
     usual_fps: float | None = None  # else what recorders of the format run at, where that is known
     continues: bool | None = None  # its last frame leads to the next episode's first, where known
+    problems: Sequence[tuple[str, str]] | None = None
+    """What the recording contradicts of itself, by the check that is to say so; None: not known."""
     language: Language | None = None  # where asked for; cameras go by the source's keys
 
     def __len__(self) -> int:

@@ -3,8 +3,10 @@
     {"format_version": 1, "format": "rlds", "path": "datasets/raw/bridge", "warnings": ["..."]}
 
 If the recordings tell where episodes end by themselves, there is also "cut_episodes", the numbers
-of those that were cut in the middle. An edited dataset also has "origin", the dataset it was made
-from with the digest of its content, and "steps", what was done.
+of those that were cut in the middle. If they have time stamps or statistics of their own, there is
+"problems", [{"episode": 3, "check": "timestamps", "value": "..."}]: where they contradict the
+recordings, and which check of validation says so. An edited dataset also has "origin", the dataset
+it was made from with the digest of its content, and "steps", what was done.
 
 Paths are as in the config and the warnings are sorted, so the same recordings give the same file on
 every machine.
@@ -18,6 +20,8 @@ from rrf import atomic, formats
 
 CONVERSION = "meta/conversion.json"
 
+Problems = Sequence[tuple[str, str]]  # of an episode: check, what is wrong
+
 
 def write_conversion(
     root: str | Path,
@@ -25,6 +29,7 @@ def write_conversion(
     path: str,
     warnings: Iterable[str],
     continues: Sequence[bool | None] = (),
+    problems: Sequence[Problems | None] = (),
     more: Mapping = {},
 ) -> None:
     """Write the record into a dataset that is being made.
@@ -36,12 +41,19 @@ def write_conversion(
         warnings: What was odd about them.
         continues: Of each episode whether its last frame leads to the next one's first, None where
             that is not known.
+        problems: Of each episode what its recording contradicts of itself, None where not known.
         more: More entries, plain data.
     """
     said = {"format": source, "path": path, "warnings": sorted(warnings)}
     record: dict = {**formats.DATASET.mark, **said, **more}
     if any(flag is not None for flag in continues):
         record["cut_episodes"] = [number for number, flag in enumerate(continues) if flag]
+    if any(found is not None for found in problems):
+        record["problems"] = [
+            {"episode": number, "check": check, "value": value}
+            for number, found in enumerate(problems)
+            for check, value in found or ()
+        ]
     content = json.dumps(record, indent=2, ensure_ascii=False) + "\n"
     (Path(root) / CONVERSION).write_text(content, encoding="utf-8")
 
@@ -65,4 +77,17 @@ def read_conversion(root: str | Path) -> dict | None:
     cut = record.get("cut_episodes", [])
     if not isinstance(cut, list) or not all(isinstance(number, int) for number in cut):
         raise ValueError(f"{path}: 'cut_episodes' is no list of numbers; run: dvc repro")
+    problems = record.get("problems", [])
+    if not isinstance(problems, list) or not all(
+        isinstance(entry, dict) and {"episode", "check", "value"} <= entry.keys()
+        for entry in problems
+    ):
+        raise ValueError(f"{path}: 'problems' is no list of episode, check, value; run: dvc repro")
     return record
+
+
+def problems_of(record: Mapping, episode: int) -> Problems | None:
+    """What a record says of one episode."""
+    if "problems" not in record:
+        return None
+    return [(p["check"], p["value"]) for p in record["problems"] if p["episode"] == episode]

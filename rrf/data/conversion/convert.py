@@ -20,7 +20,7 @@ from pathlib import Path
 from rrf import atomic
 from rrf.config import did_you_mean
 from rrf.data.conversion.conversion_processes import ConversionProcesses
-from rrf.data.conversion.conversion_record import write_conversion
+from rrf.data.conversion.conversion_record import Problems, write_conversion
 from rrf.data.conversion.dataset_cfg import DatasetCfg
 from rrf.data.conversion.encoded import EncodedEpisode
 from rrf.data.conversion.lerobot_writer import write_dataset
@@ -151,6 +151,7 @@ class _Job:
         self._warnings: dict[str, tuple[int, str]] = {}
         self._noticed: dict[str, None] = dict.fromkeys(odd)
         self._continues: list[bool | None] = []  # of each episode
+        self._problems: list[Problems | None] = []  # of each episode
         self._splits: dict[str, tuple[int, int]] = {}
         self.more_info: dict = {}  # of info.json, complete once all episodes were given
         self._widths: dict[str, tuple[int, str]] = {}
@@ -186,6 +187,7 @@ class _Job:
                 self._splits[recording.split] = first, self.num_episodes + facts["episodes"]
             self.num_episodes += facts["episodes"]
             self._continues += facts["continues"]
+            self._problems += facts["problems"]
             yield from read_part(part, self._schema)
         if len(self._splits) > 1:
             ranges = {name: f"{first}:{stop}" for name, (first, stop) in self._splits.items()}
@@ -197,7 +199,9 @@ class _Job:
         source, warnings = self._cfg.source, self.warnings()
         if self._raw.is_absolute():
             warnings = [text.replace(str(self._raw), source.path) for text in warnings]
-        write_conversion(root, source.format, source.path, warnings, self._continues)
+        write_conversion(
+            root, source.format, source.path, warnings, self._continues, self._problems
+        )
 
     def warnings(self) -> list[str]:
         return [*self._noticed] + [

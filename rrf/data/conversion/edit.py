@@ -14,7 +14,11 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from rrf.data.conversion.conversion_record import read_conversion, write_conversion
+from rrf.data.conversion.conversion_record import (
+    problems_of,
+    read_conversion,
+    write_conversion,
+)
 from rrf.data.conversion.edit_cfg import EditCfg, StepCfg
 from rrf.data.conversion.edit_plan import Cut, EditPlan
 from rrf.data.conversion.encoded import EncodedEpisode, encode_episode
@@ -154,7 +158,8 @@ class _Edit:
             "origin": {"dataset": name, "sha256": digest},
             "steps": [step.plain() for step in self._cfg.steps],
         }
-        write_conversion(root, "edit", name, odd, continues, done)
+        problems = [problems_of(record, cut.number) for cut in self.plan.cuts]
+        write_conversion(root, "edit", name, odd, continues, problems, done)
 
     def _episode(self, row: Mapping, cut: Cut) -> EncodedEpisode:
         source, kept = self._source, slice(cut.first, cut.stop)

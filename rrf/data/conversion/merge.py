@@ -16,7 +16,11 @@ import numpy as np
 import pyarrow as pa
 
 from rrf.config import did_you_mean
-from rrf.data.conversion.conversion_record import read_conversion, write_conversion
+from rrf.data.conversion.conversion_record import (
+    problems_of,
+    read_conversion,
+    write_conversion,
+)
 from rrf.data.conversion.dataset_cfg import MergeCfg, MergePartCfg
 from rrf.data.conversion.encoded import EncodedEpisode, encode_episode
 from rrf.data.conversion.lerobot_writer import write_dataset
@@ -195,13 +199,15 @@ class _Input(StoredDataset):
 
 def _write_record(root: Path, inputs: Sequence[_Input], schema: Schema) -> None:
     """Write down what was odd about the recordings of all datasets, and what merging lost."""
-    odd, continues = [], []
+    odd, continues, problems = [], [], []
     for part in inputs:
         record = read_conversion(part.root) or {"warnings": []}
         odd += [f"{part.name}: {text}" for text in [*record["warnings"], *_lost(part, schema)]]
         cut = record.get("cut_episodes")
         continues += [None if cut is None else n in cut for n in range(len(part.rows))]
-    write_conversion(root, "merge", ", ".join(part.name for part in inputs), odd, continues)
+        problems += [problems_of(record, n) for n in range(len(part.rows))]
+    names = ", ".join(part.name for part in inputs)
+    write_conversion(root, "merge", names, odd, continues, problems)
 
 
 def _lost(part: _Input, schema: Schema) -> Iterator[str]:

@@ -5,6 +5,7 @@ import typing
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from rrf.data.conversion.conversion_record import Problems
 from rrf.data.conversion.dataset_cfg import DatasetCfg
 from rrf.data.conversion.encoded import EncodedEpisode, encode_episode
 from rrf.data.conversion.mapping import Mapper, raw_keys
@@ -66,12 +67,14 @@ class RecordingConverter:
         """
         mapper, counters, before = Mapper(self._cfg), Counters(), self._noticed()
         continues: list[bool | None] = []
+        problems: list[Problems | None] = []
 
         def episodes() -> Iterator[EncodedEpisode]:
             for raw in self._source.episodes(recording, self._keys):
                 episode = encode_episode(mapper(raw), self._schema, self._cfg.encoding)
                 counters.add(len(episode))
                 continues.append(raw.continues)
+                problems.append(raw.problems)
                 yield episode
                 on_episode(len(episode))
             if counters.episodes != recording.num_episodes:
@@ -88,6 +91,7 @@ class RecordingConverter:
                 "noticed": self._at_first + [w for w in self._noticed() if w not in before],
                 "widths": mapper.widths,
                 "continues": continues,
+                "problems": problems,
             }
 
         try:

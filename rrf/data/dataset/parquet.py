@@ -52,7 +52,7 @@ def open_parquet(path: Path | RemotePath, columns: Sequence[str] = ()) -> Iterat
     with contextlib.ExitStack() as stack:
         with readable(path):
             if isinstance(path, Path):
-                file = stack.enter_context(pq.ParquetFile(path))
+                file = stack.enter_context(pq.ParquetFile(path, page_checksum_verification=True))
             else:  # neighbouring columns by one request, which asks for no more than they need
                 remote = stack.enter_context(path.open("rb", num_blocks=0))
                 file = stack.enter_context(pq.ParquetFile(remote, pre_buffer=True))

@@ -170,7 +170,7 @@ def encoded_images(column: pa.ChunkedArray, find: Callable[[str], Path]) -> Enco
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[pq.ParquetFile]:
     try:
-        with pq.ParquetFile(path) as file:
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
             yield file
     except pa.ArrowMemoryError as error:
         raise no_room(str(path), error) from error

@@ -9,9 +9,9 @@ v2.0 and v2.1, one episode per file:
 v3.0, many episodes per file: see `rrf.data.dataset.layout`.
 
 The metadata are not trusted. Episodes without a table on disk are left out and reported. If a path
-template leads to no file, the layout above is used instead. Statistics, splits and totals are not
-read. A path in the metadata must not lead out of the directory ("..", or an absolute path).
-Symbolic links in the directory are followed, because hub caches and DVC consist of them.
+template leads to no file, the layout above is used instead. A path in the metadata must not lead
+out of the directory ("..", or an absolute path). Symbolic links in the directory are followed,
+because hub caches and DVC consist of them.
 """
 
 import dataclasses

@@ -19,6 +19,10 @@ What these directories get wrong, and what happens then:
     the folder has another name            ValueError with the command that renames it
     a row of another length                ValueError naming the row
     the instruction changes in an episode  the first is used, with a warning
+    time stamps stop or go back            a warning, and a finding of validation (`timestamps`)
+    rows are not in the order of frames    a finding of validation (`frame_order`)
+    numbers that the statistics of the     a finding of validation (`source_statistics`)
+    episode contradict
 
 Warnings collect in `LeRobotSource.warnings`. Legend: T frames of an episode.
 """
@@ -38,6 +42,7 @@ from rrf.data.formats import arrow_arrays as arrow
 from rrf.data.formats.lerobot_audit import audit_lerobot
 from rrf.data.formats.lerobot_columns import annotations, column_values, part_of
 from rrf.data.formats.lerobot_files import EpisodePlace, read_index
+from rrf.data.formats.lerobot_statistics import contradiction, read_statistics
 from rrf.data.formats.lerobot_videos import EpisodeVideos, image_size
 from rrf.data.formats.misnamed_folder import rename_command
 from rrf.data.formats.modality import Modality, Part, read_modality
@@ -227,7 +232,8 @@ class LeRobotSource:
             required.append("episode_index")
         if self._options.instruction_key is not None:
             required.append(self._column_of(self._options.instruction_key)[0])
-        return arrow.read_parquet(path, required, ("timestamp", _GROOT_TASK, "task_index"))
+        optional = ("timestamp", "frame_index", _GROOT_TASK, "task_index")
+        return arrow.read_parquet(path, required, optional)
 
     def _read_episode(
         self, table: pa.Table, place: EpisodePlace, keys: Sequence[str]
@@ -240,7 +246,8 @@ class LeRobotSource:
             raise ValueError(f"{where} has no frames")
         if length != place.length:
             self._warn(f"{where} has {length} frames, the list of episodes says {place.length}")
-        fps = self._fps(table, where)
+        fps, breaks = self._fps(table, where)
+        problems = [("timestamps", text) for text in breaks] + self._disorder(table, where)
         arrays: dict[str, np.ndarray] = {}
         images: dict[str, np.ndarray | EncodedImages] = {}
         for key in keys:
@@ -255,6 +262,7 @@ class LeRobotSource:
             if isinstance(values, EncodedImages):
                 images[key] = values
             else:
+                problems += self._contradictions(place.number, column, values)
                 arrays[key] = part_of(values, part, f"{where}: {key}") if part else values
         return RawEpisode(
             arrays=arrays,
@@ -263,8 +271,36 @@ class LeRobotSource:
             source=where,
             fps=fps,
             declared_fps=None if fps == self._index.fps else self._index.fps,
+            problems=list(dict.fromkeys(problems)),
             language=self._language(table, keys, where),
         )
+
+    @functools.cached_property
+    def _statistics(self) -> dict[int, dict]:
+        return read_statistics(self._index)
+
+    def _contradictions(
+        self, number: int, column: str, values: np.ndarray
+    ) -> Iterator[tuple[str, str]]:
+        said = self._statistics.get(number, {}).get(column)
+        if isinstance(said, dict) and values.dtype.kind in "iuf":
+            text = contradiction(values, said)
+            if text is not None:
+                yield "source_statistics", f"{column} {text}"
+
+    def _disorder(self, table: pa.Table, where: str) -> list[tuple[str, str]]:
+        """Where rows are not in the order of their frames."""
+        if "frame_index" not in table.column_names:
+            return []
+        frames = np.asarray(self._values(table["frame_index"], "frame_index", where)).ravel()
+        breaks = np.flatnonzero(frames[1:] != frames[:-1] + 1) if frames.dtype.kind in "iuf" else []
+        return [
+            (
+                "frame_order",
+                f"frame_index of row {row + 1} is {frames[row + 1]}, after {frames[row]}",
+            )
+            for row in breaks[:1]
+        ]
 
     def _language(self, table: pa.Table, keys: Sequence[str], where: str) -> Language | None:
         columns = {key: table[key] for key in COLUMNS if key in keys}
@@ -276,17 +312,19 @@ class LeRobotSource:
             start_s = float(times.flat[0])
         return annotations(columns, start_s, {self._column_of(k)[0]: k for k in keys}, where)
 
-    def _fps(self, table: pa.Table, where: str) -> float:
-        """Frames per second of the rows: as the time stamps tell, else as info.json says."""
+    def _fps(self, table: pa.Table, where: str) -> tuple[float, tuple[str, ...]]:
+        """Frames per second of the rows, as the time stamps tell, else as info.json says; and where
+        time does not go on evenly.
+        """
         declared = self._index.fps
         if "timestamp" not in table.column_names:
-            return declared
+            return declared, ()
         times = self._values(table["timestamp"], "timestamp", where)
         stamps = read_time_stamps(np.asarray(times), declared)
         for problem in stamps.problems:
             self._warn(f"{where}: {problem}")
         if stamps.fps is None:
-            return declared
+            return declared, stamps.breaks
         taken = (
             f"{stamps.fps:.4g} is taken. To choose, write in the config source: {{fps: "
             f"{stamps.fps:.4g}}} (the time stamps are right) or source: {{fps: {declared:g}}} "
@@ -298,7 +336,7 @@ class LeRobotSource:
             f"{self._root / layout.INFO}: timestamp grows at {stamps.fps:.4g} frames/s, "
             f"{declared:g} are declared; {taken}"
         )
-        return stamps.fps
+        return stamps.fps, stamps.breaks
 
     def _rows_of(self, table: pa.Table, number: int, where: str) -> pa.Table:
         rows = np.flatnonzero(

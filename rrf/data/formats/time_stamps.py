@@ -20,6 +20,7 @@ class TimeStamps:
 
     fps: float | None  # another rate than the declared one, None if they do not contradict it
     problems: tuple[str, ...]  # each in a few words
+    breaks: tuple[str, ...] = ()  # those of them where time does not go on evenly
 
 
 def read_time_stamps(times_t: np.ndarray, fps: float) -> TimeStamps:
@@ -41,8 +42,8 @@ def read_time_stamps(times_t: np.ndarray, fps: float) -> TimeStamps:
     if len(backwards):
         at = int(backwards[0]) + 1
         problem = f"timestamp at frame {at} is {times_t[at]:g} s, after {times_t[at - 1]:g} s"
-        return TimeStamps(None, (problem,))
-    problems, usual = [], float(np.median(steps))
+        return TimeStamps(None, (problem,), (problem,))
+    problems, breaks, usual = [], (), float(np.median(steps))
     measured = _whole(1 / usual)
     unit = next((name for scale, name in _UNITS.items() if _is_near(measured * scale, fps)), None)
     is_other = unit is None and not _is_near(measured, fps)
@@ -52,11 +53,11 @@ def read_time_stamps(times_t: np.ndarray, fps: float) -> TimeStamps:
         problems.append(f"timestamp grows at {measured:.4g} frames/s, {fps:g} are declared")
     if steps.max() > _GAP * usual:
         at = int(steps.argmax()) + 1
-        problems.append(
+        breaks = (
             f"timestamp at frame {at} is {steps.max():.4g} s after the one before, "
-            f"{usual:.4g} s are usual"
+            f"{usual:.4g} s are usual",
         )
-    return TimeStamps(measured if is_other else None, tuple(problems))
+    return TimeStamps(measured if is_other else None, (*problems, *breaks), breaks)
 
 
 def _is_near(measured: float, fps: float) -> bool:

@@ -23,6 +23,7 @@ SEVERITIES: dict[str, str] = {
     "same_actions": "warn",
     "leakage": "error",
     "source": "warn",
+    "source_statistics": "error",
     "cut_episodes": "error",
     "alignment": "warn",
     "statistics_drift": "warn",

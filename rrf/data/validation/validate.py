@@ -28,6 +28,7 @@ from rrf.data.files import content_digest
 from rrf.data.schema import ACTION, STATE
 from rrf.data.validation.alignment import SETTLED, alignment_findings
 from rrf.data.validation.checks import CheckResult, Finding, result, severities
+from rrf.data.validation.checks import results as check_results
 from rrf.data.validation.data_docs import open_context, remove_site
 from rrf.data.validation.dimension_checks import check_dimensions
 from rrf.data.validation.expectations import FRAME_KEYS, episode_suite, frame_suite, run_suite
@@ -39,6 +40,11 @@ from rrf.data.validation.video_checks import check_pace
 JSON_NAME = "validation.json"
 HTML_NAME = "validation.html"
 DATA_DOCS = "data_docs"
+_RECORDED = {
+    "timestamps": "time goes on evenly in every recording",
+    "frame_order": "the rows of every recording are in the order of frames",
+    "source_statistics": "every recording agrees with its own statistics",
+}
 MAX_SHOWN = 20  # instructions with pictures in the report
 OnStage = Callable[[int, int, str], None]  # done, total, what comes next
 
@@ -109,7 +115,7 @@ def validate(
         except ValueError as error:
             finding = Finding("tables", str(error))  # no severity lets what was not seen pass
             results.append(CheckResult("features", "the tables can be read", "fail", 1, (finding,)))
-    results += _check_cuts(root, levels)
+    results += _check_recorded(root, levels)
     remove_site(Path(out) / DATA_DOCS)
     if tables is not None:
         facts = _facts(tables)
@@ -169,18 +175,25 @@ def _check_source(root: Path, levels: dict[str, str]) -> list[CheckResult]:
     return [result("source", "nothing was odd about the recordings", findings, levels)]
 
 
-def _check_cuts(root: Path, levels: dict[str, str]) -> list[CheckResult]:
-    """Whether an episode ends in the middle of what was recorded, if conversion could tell."""
+def _check_recorded(root: Path, levels: dict[str, str]) -> list[CheckResult]:
+    """What the recordings tell that the dataset does not: whether an episode ends in the middle,
+    whether rows were in order, and whether they agree with the recordings' own statistics.
+    """
     try:
         record = read_conversion(root) or {}
     except ValueError:  # `_check_source` says so
         return []
-    if "cut_episodes" not in record or levels["cut_episodes"] == "off":
-        return []
-    value = "its last step leads to the first observation of the next episode"
-    findings = [Finding("end", value, episode=number) for number in record["cut_episodes"]]
-    title = "no episode is cut in the middle"
-    return [result("cut_episodes", title, findings, levels)]
+    checks = []
+    if "cut_episodes" in record:
+        value = "its last step leads to the first observation of the next episode"
+        findings = [Finding("end", value, episode=number) for number in record["cut_episodes"]]
+        checks.append(("cut_episodes", "no episode is cut in the middle", findings))
+    if "problems" in record:
+        for check, title in _RECORDED.items():
+            found = [problem for problem in record["problems"] if problem["check"] == check]
+            findings = [Finding("recording", str(p["value"]), p["episode"]) for p in found]
+            checks.append((check, title, findings))
+    return check_results(checks, levels)
 
 
 def _check_alignment(

@@ -170,11 +170,13 @@ def test_parts_of_a_split_share_no_episode_and_depend_on_the_seed(origins):
     assert len(part("val", fractions=(0.4, 0.2))) == 1
 
 
-def test_splits_and_cut_episodes_keep_to_their_episodes(tmp_path):
+def test_splits_cut_episodes_and_problems_keep_to_their_episodes(tmp_path):
     write(tmp_path / "a", range(5))
     info = layout.read_info(tmp_path / "a") | {"splits": {"train": "0:3", "val": "3:5"}}
     (tmp_path / "a" / layout.INFO).write_text(json.dumps(info))
     record = {"format": "d4rl", "path": "raw", "warnings": ["odd"], "cut_episodes": [1, 2, 4]}
+    odd = {"check": "timestamps", "value": "a gap"}
+    record["problems"] = [{"episode": 3} | odd, {"episode": 4} | odd]
     (tmp_path / "a/meta/conversion.json").write_text(json.dumps(record))
     cfg = make_cfg({"delete": [0, 3]}, {"trim": {"end": 1, "episodes": [2]}})
     edit(cfg, tmp_path / "a", tmp_path / "edited")
@@ -183,6 +185,7 @@ def test_splits_and_cut_episodes_keep_to_their_episodes(tmp_path):
     assert record is not None
     assert record["warnings"] == ["a: odd"]
     assert record["cut_episodes"] == [0, 2]  # 1 and 4; the end of 2 was trimmed
+    assert record["problems"] == [{"episode": 2} | odd]
 
 
 def test_the_parts_of_groots_modality_follow_their_dimensions(tmp_path):

@@ -135,7 +135,16 @@ def test_what_is_lost_in_merging_is_written_down(tmp_path):
     write(tmp_path / "b", [1, 2])
     info = layout.read_info(tmp_path / "b") | {"splits": {"train": "0:1", "val": "1:2"}}
     (tmp_path / "b" / layout.INFO).write_text(json.dumps(info))
+    odd = {"check": "timestamps", "value": "a gap"}
+    record = {
+        "format": "lerobot",
+        "path": "raw",
+        "warnings": [],
+        "problems": [{"episode": 1} | odd],
+    }
+    (tmp_path / "b/meta/conversion.json").write_text(json.dumps(record))
     merge(make_cfg(), tmp_path, tmp_path / "both")
+    assert read_conversion(tmp_path / "both")["problems"] == [{"episode": 2} | odd]
     assert read_conversion(tmp_path / "both")["warnings"] == [
         "a: next.reward is left out, because another of the datasets lacks it",
         "b: its splits are not kept (train 0:1, val 1:2): all episodes count as train",

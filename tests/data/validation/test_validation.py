@@ -22,7 +22,7 @@ def test_a_good_dataset_passes_every_check(pristine, tmp_path, storage):
     assert odd == {"constant_dimensions": "warn"}
     expected = {("constant_dimensions", "observation.state.gripper: is 0.5 in all 36 frames")}
     assert findings(report, "warn") == expected
-    only_if_told = {"cut_episodes"}  # by the recordings
+    only_if_told = {"cut_episodes", "source_statistics"}  # by the recordings
     assert {check.check for check in report.checks} == set(SEVERITIES) - only_if_told
     assert report.facts["frames"] == 36
     assert report.facts["episode_length"] == [5, 7.0, 10]

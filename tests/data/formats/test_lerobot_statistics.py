@@ -1,0 +1,158 @@
+"""What LeRobot recordings contradict of themselves: their statistics, their time, their order; from
+reading to the report.
+"""
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from rrf.data.conversion.checks_cfg import ChecksCfg
+from rrf.data.conversion.convert import convert
+from rrf.data.conversion.dataset_cfg import SourceCfg, VectorCfg
+from rrf.data.dataset import parquet
+from rrf.data.formats import arrow_arrays
+from rrf.data.formats.lerobot_source import LeRobotSource
+from rrf.data.formats.lerobot_statistics import contradiction
+from rrf.data.validation.validate import validate
+from tests.data.conftest import edit_column, make_cfg, write_raw
+from tests.data.fixtures_lerobot_v2 import (
+    CAMERA,
+    change_columns,
+    data_path,
+    read_one,
+    write_lines,
+    write_v2,
+)
+
+LENGTHS = {0: 9, 1: 8}
+CHECKS = ("timestamps", "frame_order", "source_statistics")
+
+
+@pytest.fixture
+def root(tmp_path):
+    """Two episodes with the statistics of v2.1."""
+    write_v2(tmp_path / "v2", LENGTHS)
+    lines = []
+    for number in LENGTHS:
+        table = pq.read_table(data_path(tmp_path / "v2", number))
+        stats = {}
+        for key in ("observation.state", "action"):
+            values = np.stack(table[key].to_pylist())
+            names = {"min": values.min(0), "max": values.max(0), "mean": values.mean(0)}
+            stats[key] = {name: value.tolist() for name, value in names.items()}
+            stats[key]["count"] = [len(values)]
+        lines.append({"episode_index": number, "stats": stats})
+    write_lines(tmp_path / "v2/meta/episodes_stats.jsonl", lines)
+    return tmp_path / "v2"
+
+
+def cfg():
+    return make_cfg(
+        source=SourceCfg(format="lerobot", path="recordings/toy"),
+        cameras={"front": CAMERA},
+        state=VectorCfg(keys=["observation.state"], names=["a", "b", "c", "d"], unit="m"),
+        action=VectorCfg(keys=["action"], names=["dx", "dy"], unit="m"),
+        reward=None,
+        success=None,
+    )
+
+
+def failures(root):
+    """What validation says of a recording's contradictions after it was converted."""
+    out = root.parent / "d"
+    convert(cfg(), root, out)
+    report = validate("toy", out, ChecksCfg(), root.parent / "reports")
+    asked = [c for c in report.checks if c.check in CHECKS and "recording" in c.title]
+    assert [check.check for check in asked] == list(CHECKS)
+    return {(c.check, c.status, str(f)) for c in asked for f in c.findings}
+
+
+def test_a_sound_recording_is_said_to_agree_with_itself(root):
+    assert failures(root) == set()
+
+
+def test_a_flipped_number_contradicts_the_statistics(root):
+    action = [list(row) for row in pq.read_table(data_path(root, 1))["action"].to_pylist()]
+    action[3][1] += 1.8
+    change_columns(data_path(root, 1), action=action)
+    assert failures(root) == {
+        (
+            "source_statistics",
+            "fail",
+            "episode 1, recording: action max of dimension 1 is 1.79, its statistics say -0.01",
+        )
+    }
+
+
+def test_a_gap_and_rows_that_were_swapped_fail(root):
+    table = pq.read_table(data_path(root, 0))
+    times = table["timestamp"].to_numpy() + 0.5 * (np.arange(9) >= 4)
+    change_columns(data_path(root, 0), timestamp=times.astype(np.float32))
+    order = [0, 1, 3, 2, *range(4, 8)]
+    pq.write_table(pq.read_table(data_path(root, 1)).take(order), data_path(root, 1))
+    assert failures(root) == {
+        (
+            "timestamps",
+            "fail",
+            "episode 0, recording: timestamp at frame 4 is 0.6 s after the one before, 0.1 s are "
+            "usual",
+        ),
+        ("timestamps", "fail", "episode 1, recording: timestamp at frame 3 is 0.2 s, after 0.3 s"),
+        ("frame_order", "fail", "episode 1, recording: frame_index of row 2 is 3, after 1"),
+    }
+
+
+def test_statistics_in_the_episode_table_of_v3_are_compared(tmp_path):
+    convert(make_cfg(), write_raw(tmp_path / "raw", {"pull": [5, 6]}), tmp_path / "v3")
+
+    def problems():
+        source = LeRobotSource(tmp_path / "v3", {})
+        (recording,) = source.recordings()
+        return [e.problems for e in source.episodes(recording, ["action", "observation.state"])]
+
+    assert problems() == [[], []]
+    table = pq.read_table(tmp_path / "v3/data/chunk-000/file-000.parquet")
+    edit_column(tmp_path / "v3", "action", {7: [1.8, *table["action"][7].as_py()[1:]]})
+    _, ((check, text),) = problems()
+    assert check == "source_statistics"
+    assert text == "action max of dimension 0 is 1.8, its statistics say 0.05"
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ({"min": [0, 0], "max": [2, 20], "mean": [1, 10.0001], "count": [3]}, None),
+        ({"mean": [1, 10.1]}, "mean of dimension 1 is 10, its statistics say 10.1"),
+        ({"min": [-0.1, 0]}, "min of dimension 0 is 0, its statistics say -0.1"),
+        ({"count": [4]}, "has 3 frames, its statistics are of 4"),
+        ({"max": [9.0]}, None),  # of something else
+        ({"max": None, "mean": ["x", "y"]}, None),
+    ],
+)
+def test_statistics_may_differ_by_rounding(said, expected):
+    assert contradiction(np.array([[0, 0], [1, 10], [2, 20]], np.float32), said) == expected
+
+
+def test_a_line_without_statistics_is_named(root):
+    write_lines(root / "meta/episodes_stats.jsonl", [{"episode_index": 0}])
+    with pytest.raises(ValueError, match=r"episodes_stats.jsonl:1 has no mapping 'stats'"):
+        read_one(root)
+
+
+@pytest.mark.parametrize(
+    "read_file",
+    [lambda path: arrow_arrays.read_parquet(path, ["action"]), parquet.read_table],
+    ids=["recording", "dataset"],
+)
+def test_the_checksums_of_parquet_pages_are_compared(tmp_path, root, read_file):
+    path = tmp_path / "sums.parquet"
+    table = pq.read_table(data_path(root, 0)).select(["action"])
+    plain = {"compression": "none", "use_dictionary": False, "write_page_checksum": True}
+    pq.write_table(table, path, **plain)
+    content = bytearray(path.read_bytes())
+    at = content.find(np.float32(0.05).tobytes())
+    content[at] ^= 1
+    path.write_bytes(content)
+    assert pq.read_table(path).num_rows == 9  # nobody notices
+    with pytest.raises(ValueError, match=r"sums.parquet .*CRC checksum verification failed"):
+        read_file(path)
