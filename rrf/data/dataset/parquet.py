@@ -106,7 +106,13 @@ def read_tasks(root: str | Path | RemotePath) -> list[str]:
     frame = read_table(path).to_pandas()
     if "task_index" not in frame:
         raise ValueError(f"{path} has no column 'task_index'; run: dvc repro")
-    return [str(task) for task in frame.sort_values("task_index").index]
+    return [str(task) for task in task_texts(frame.sort_values("task_index"))]
+
+
+def task_texts(tasks: pd.DataFrame) -> list:
+    """The instructions of a table of tasks: its index, or a column where the index was lost."""
+    names = [name for name in ("task", "__index_level_0__") if name in tasks]
+    return list(tasks[names[0]] if names else tasks.index)
 
 
 def read_columns(root: str | Path | RemotePath, columns: Sequence[str]) -> dict[str, np.ndarray]:

@@ -58,6 +58,23 @@ def read_schema(path: Path) -> pa.Schema:
         return file.schema_arrow
 
 
+def value_range(path: Path, column: str) -> tuple[int, int] | None:
+    """The smallest and the largest number in a column, as a rule from the file's footer alone; None
+    if the file cannot be read or has no such column.
+    """
+    try:
+        with _opened(path) as file:
+            groups = [file.metadata.row_group(place) for place in range(file.num_row_groups)]
+            chunks = [group.column(place) for group in groups for place in range(group.num_columns)]
+            found = [chunk.statistics for chunk in chunks if chunk.path_in_schema == column]
+            ends = [end for known in found if known for end in (known.min, known.max)]
+            if None in ends or len(ends) < 2 * len(groups):
+                ends = file.read([column])[column].drop_null().to_pylist()
+    except (ValueError, KeyError):  # damage is reported when the file is read
+        return None
+    return (min(ends), max(ends)) if ends else None
+
+
 def is_image(arrow_type: pa.DataType) -> bool:
     """Whether a column holds encoded images: bytes, or a struct of bytes and path."""
     if pa.types.is_struct(arrow_type):

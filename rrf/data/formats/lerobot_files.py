@@ -8,7 +8,8 @@ v2.0 and v2.1, one episode per file:
     videos/chunk-000/<key>/episode_000000.mp4
 v3.0, many episodes per file: see `rrf.data.dataset.layout`.
 
-The metadata are not trusted. Episodes without a table on disk are left out and reported. If a path
+The metadata are not trusted. Episodes without a table on disk are left out and reported. An episode
+of v3.0 whose rows lie in another data file than the metadata say is read where they lie. If a path
 template leads to no file, the layout above is used instead. A path in the metadata must not lead
 out of the directory ("..", or an absolute path). Symbolic links in the directory are followed,
 because hub caches and DVC consist of them.
@@ -18,7 +19,7 @@ import dataclasses
 import functools
 import math
 import typing
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -26,6 +27,7 @@ import pyarrow as pa
 from rrf import atomic
 from rrf.data.dataset import layout, parquet
 from rrf.data.dataset.layout import fill, path_inside
+from rrf.data.formats import arrow_arrays as arrow
 from rrf.data.formats.json_files import read_object
 from rrf.data.formats.misnamed_folder import rename_command
 
@@ -61,6 +63,7 @@ class EpisodePlace:
     data: Path
     length: int  # frames, as the metadata say
     videos: dict[str, VideoPlace]  # the files may be missing
+    tasks: tuple[str, ...] = ()  # as the list of episodes names them
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,7 +103,7 @@ def read_index(root: str | Path) -> Index:
     warnings: list[str] = []
     videos: dict[Path, list[VideoSegment]] = {}
     if info["codebase_version"] == "v3.0":
-        recordings, videos = _places_v3(root, info)
+        recordings, videos = _places_v3(root, info, warnings)
         listed, tasks = layout.EPISODES_PATH, _tasks_v3(root)
     else:
         recordings, listed, tasks = _places_v2(root, info, warnings), EPISODES, _tasks_v2(root)
@@ -172,13 +175,15 @@ def _places_v2(root: Path, info: dict, warnings: list[str]) -> dict[str, list[Ep
         name = f"episode_{number:06d}"
         if name in places:
             raise ValueError(f"{where}: episode {number} is listed twice")
-        values = {"episode_chunk": number // info.get("chunks_size", 1000), "episode_index": number}
+        chunk = number // info.get("chunks_size", 1000)
+        values = {"episode_chunk": chunk, "episode_index": number, "chunk_index": chunk}
         places[name] = [
             EpisodePlace(
                 number=number,
                 data=data_at(values),
                 length=_integer(line, "length", where),
                 videos={key: VideoPlace(video_at(values | {"video_key": key})) for key in videos},
+                tasks=_texts(line.get("tasks")),
             )
         ]
     return dict(sorted(places.items(), key=lambda item: item[1][0].number))
@@ -212,13 +217,14 @@ def _tasks_v2(root: Path) -> dict[int, str | None] | None:
 
 
 def _places_v3(
-    root: Path, info: dict
+    root: Path, info: dict, warnings: list[str]
 ) -> tuple[dict[str, list[EpisodePlace]], dict[Path, list[VideoSegment]]]:
     where, episodes = f"the episode table of {root}", parquet.read_episodes(root)
     data, video = f"{root / layout.INFO}: data_path", f"{root / layout.INFO}: video_path"
     keys = [key for key, feature in info["features"].items() if feature.get("dtype") == "video"]
     places: dict[str, list[EpisodePlace]] = {}
     segments: dict[Path, list[VideoSegment]] = {}
+    span = functools.cache(functools.partial(arrow.value_range, column="episode_index"))
     for row in episodes.sort_values("episode_index").to_dict("records"):
         number, length = _integer(row, "episode_index", where), _integer(row, "length", where)
         at = f"{where}: episode {number}"
@@ -226,6 +232,10 @@ def _places_v3(
         template = _template(info, "data_path", layout.DATA_PATH, data)
         path = path_inside(root, fill(template, data, values), data)
         name = f"chunk-{values['chunk_index']:03d}-file-{values['file_index']:03d}"
+        holder = _holder(number, path, root, span)
+        if holder != path:
+            warnings.append(f"{at} lies in {holder}, not in {path}, as the table says")
+            path, name = holder, f"{holder.parent.name}-{holder.stem}"
         videos = {}
         for key in keys:
             prefix = f"videos/{key}"
@@ -242,8 +252,26 @@ def _places_v3(
             file = path_inside(root, fill(template, video, fields), video)
             videos[key] = VideoPlace(file, start_s)
             segments.setdefault(file, []).append(VideoSegment(start_s, number, length))
-        places.setdefault(name, []).append(EpisodePlace(number, path, length, videos))
+        place = EpisodePlace(number, path, length, videos, _texts(row.get("tasks")))
+        places.setdefault(name, []).append(place)
     return places, segments
+
+
+def _holder(
+    number: int, declared: Path, root: Path, span: Callable[[Path], tuple[int, int] | None]
+) -> Path:
+    """The data file with the rows of an episode: lerobot's converter from v2.1 names the one before
+    where a file begins.
+    """
+
+    def has_episode(path: Path) -> bool:
+        limits = span(path)
+        return limits is not None and limits[0] <= number <= limits[1]
+
+    if has_episode(declared):
+        return declared
+    others = [path for path in sorted(root.glob("data/*/*.parquet")) if has_episode(path)]
+    return others[0] if len(others) == 1 else declared
 
 
 def _tasks_v3(root: Path) -> dict[int, str | None] | None:
@@ -256,7 +284,7 @@ def _tasks_v3(root: Path) -> dict[int, str | None] | None:
         raise ValueError(f"{path} holds text that is not UTF-8 ({error})") from error
     if "task_index" not in table:
         raise ValueError(f"{path} has no column 'task_index'; download the dataset again")
-    texts = table.get("task", table.index)
+    texts = parquet.task_texts(table)
     numbers = [_integer({"task_index": n}, "task_index", str(path)) for n in table["task_index"]]
     return {n: _task(text, str(path)) for n, text in zip(numbers, texts, strict=True)}
 
@@ -272,6 +300,11 @@ def _task(text, where: str) -> str | None:
     except UnicodeEncodeError as error:
         raise ValueError(f"{where}: the task {text!r} is not valid UTF-8 ({error})") from error
     return str(text)
+
+
+def _texts(values) -> tuple[str, ...]:
+    listed = [] if values is None or isinstance(values, str) else values
+    return tuple(text for text in listed if isinstance(text, str) and text.strip())
 
 
 def _template(info: dict, name: str, standard: str, where: str) -> str:

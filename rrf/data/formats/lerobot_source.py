@@ -52,7 +52,7 @@ from rrf.data.language import COLUMNS, DTYPE, Language
 from rrf.data.raw import RawEpisode, Recording
 from rrf.data.schema import EncodedImages
 
-_GROOT_TASK = "annotation.human.action.task_description"
+_GROOT_TASKS = ("annotation.human.action.task_description", "human.action.task_description")
 
 
 @configclass
@@ -61,7 +61,8 @@ class LeRobotOptions(Cfg):
 
     instruction_key: str | None = None
     """Column with the instruction, as text or as an index of the list of tasks. The default is
-    GR00T's annotation.human.action.task_description if it exists, otherwise task_index."""
+    GR00T's [annotation.]human.action.task_description if it exists, otherwise task_index; where
+    they say nothing, the list of episodes."""
 
 
 class LeRobotSource:
@@ -232,7 +233,7 @@ class LeRobotSource:
             required.append("episode_index")
         if self._options.instruction_key is not None:
             required.append(self._column_of(self._options.instruction_key)[0])
-        optional = ("timestamp", "frame_index", _GROOT_TASK, "task_index")
+        optional = ("timestamp", "frame_index", *_GROOT_TASKS, "task_index")
         return arrow.read_parquet(path, required, optional)
 
     def _read_episode(
@@ -267,7 +268,7 @@ class LeRobotSource:
         return RawEpisode(
             arrays=arrays,
             images=images,
-            instruction=self._instruction(table, where),
+            instruction=self._instruction(table, where) or self._listed_instruction(place),
             source=where,
             fps=fps,
             declared_fps=None if fps == self._index.fps else self._index.fps,
@@ -354,7 +355,7 @@ class LeRobotSource:
         )
 
     def _instruction(self, table: pa.Table, where: str) -> str | None:
-        candidates = [_GROOT_TASK, "task_index"]
+        candidates = [*_GROOT_TASKS, "task_index"]
         if self._options.instruction_key is not None:
             candidates = [self._column_of(self._options.instruction_key)[0]]
         key = next((name for name in candidates if name in table.column_names), None)
@@ -379,6 +380,10 @@ class LeRobotSource:
         if number not in tasks:
             raise ValueError(f"{where}: {key} is {number}, but no task has that index")
         return tasks[number]
+
+    def _listed_instruction(self, place: EpisodePlace) -> str | None:
+        is_chosen = self._options.instruction_key is not None
+        return None if is_chosen or not place.tasks else place.tasks[0]
 
     def _warn(self, text: str) -> None:
         self._warnings[text] = None

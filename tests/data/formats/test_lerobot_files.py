@@ -38,6 +38,13 @@ def test_episodes_not_on_disk_are_left_out_with_a_warning(root):
         LeRobotSource(root, {})
 
 
+def test_templates_may_call_the_chunk_as_v3_does(root):
+    chunk = "data/chunk-{chunk_index:03d}"
+    edit_info(root, data_path=f"{chunk}/episode_{{episode_index:06d}}.parquet")
+    episode, source = read_one(root)
+    assert (len(episode), source.warnings) == (6, [])
+
+
 def test_a_template_that_leads_nowhere_gives_way_to_the_usual_layout(root):
     edit_info(root, data_path="data/chunk-{episode_index:03d}/episode_{episode_index:06d}.parquet")
     episode, source = read_one(root, number=1)
@@ -131,14 +138,17 @@ def test_version_1_and_no_dataset_say_what_to_do(tmp_path):
 # ---- instructions and time
 
 
-def test_without_a_list_of_tasks_there_is_no_instruction(root):
+def test_without_a_list_of_tasks_the_list_of_episodes_has_the_instruction(root):
     (root / "meta/tasks.jsonl").unlink()
+    assert read_one(root)[0].instruction == "pull the lever"
+    lines = [{"episode_index": number, "length": 6, "tasks": [1]} for number in range(4)]
+    write_lines(root / "meta/episodes.jsonl", lines)
     assert read_one(root)[0].instruction is None
 
 
 def test_tasks_without_text_or_with_numbers_are_left_to_validation(root):
     write_lines(root / "meta/tasks.jsonl", [{"task_index": 0}, {"task_index": 1, "task": 7}])
-    assert read_one(root, number=0)[0].instruction is None
+    assert read_one(root, number=0)[0].instruction == "pull the lever"  # of the list of episodes
     assert read_one(root, number=1)[0].instruction == "7"
 
 
@@ -177,6 +187,12 @@ def test_the_instruction_can_come_from_another_column(root):
         read(root, instruction_key="word")
     with pytest.raises(ValueError, match="action is neither text nor an index"):
         read(root, instruction_key="action")
+
+
+@pytest.mark.parametrize("values", [[1] * 6, ["push the button"] * 6], ids=["index", "text"])
+def test_the_instruction_may_stand_in_groots_column_without_its_prefix(root, values):
+    change_columns(data_path(root, 0), human__action__task_description=values, task_index=None)
+    assert read_one(root)[0].instruction == "push the button"
 
 
 def test_text_that_is_not_utf8_is_named(root):

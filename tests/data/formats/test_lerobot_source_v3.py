@@ -7,6 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from rrf.data.conversion.lerobot_writer import FileLimits, write_dataset
+from rrf.data.dataset import parquet
 from rrf.data.formats.lerobot_source import LeRobotSource
 from rrf.data.images import decode_image
 from rrf.data.schema import EncodedImages
@@ -72,6 +73,34 @@ def edit_episodes(root, **columns):
         index = table.schema.get_field_index(name)
         table = table.set_column(index, name, pa.array(values, table.schema.field(name).type))
     pq.write_table(table, path)
+
+
+def test_an_episode_is_read_where_its_rows_lie(tmp_path):
+    root, expected = tmp_path / "v3", [make_episode(number, 4 + number) for number in range(4)]
+    write_dataset(root, make_schema(), expected, "image", limits=FileLimits())
+    file = root / "data/chunk-000/file-000.parquet"
+    table = pq.read_table(file)
+    pq.write_table(table.slice(4 + 5), file.with_name("file-001.parquet"))
+    pq.write_table(table.slice(0, 4 + 5), file)
+    # as the converter from v2.1 leaves it: the first episode of a file is said to be in the last
+    edit_episodes(root, **{"data/file_index": [0, 0, 0, 1]})
+    source = LeRobotSource(root, {})
+    found = [e for r in source.recordings() for e in source.episodes(r, ["action"])]
+    assert [episode.arrays["action"].tolist() for episode in found] == [
+        truth.action.tolist() for truth in expected
+    ]
+    (warning,) = source.warnings
+    assert f"episode 2 lies in {file.with_name('file-001.parquet')}, not in {file}, " in warning
+
+
+def test_task_texts_of_an_index_that_became_a_column_are_read(shared_file):
+    path = shared_file / "meta/tasks.parquet"
+    tasks = pq.read_table(path).to_pandas()
+    table = pa.table({"__index_level_0__": list(tasks.index), "task_index": list(tasks.task_index)})
+    pq.write_table(table, path)
+    episodes, _ = read(shared_file)
+    assert {episode.instruction for episode in episodes} == set(tasks.index)
+    assert parquet.read_tasks(shared_file) == list(tasks.index)
 
 
 def test_episodes_of_a_shared_video_show_their_own_frames(shared_file):
@@ -170,9 +199,12 @@ def test_episodes_of_v3_without_tasks_are_audited(shared_file):
     )
 
 
-def test_v3_without_tasks_has_no_instruction(shared_file):
+def test_v3_without_tasks_has_the_instruction_of_the_episode_table(shared_file):
+    before = [episode.instruction for episode in read(shared_file)[0]]
     (shared_file / "meta/tasks.parquet").unlink()
-    assert read(shared_file)[0][0].instruction is None
+    assert [episode.instruction for episode in read(shared_file)[0]] == before
+    edit_episodes(shared_file, tasks=[None, [], [""]])
+    assert {episode.instruction for episode in read(shared_file)[0]} == {None}
 
 
 # ---- real data
