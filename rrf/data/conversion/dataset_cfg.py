@@ -133,6 +133,9 @@ class DatasetCfg(Cfg):
     """Proprioception."""
     action: VectorCfg
     """The command executed from this frame to the next."""
+    after_action: list[str] = []
+    """What was recorded after the action of its frame and not before it: state, or names of cameras
+    and maps. It is taken from the frame before, and the first frame of an episode is left out."""
     instruction: InstructionCfg | None = None
     """Where the instruction comes from, if not from where the format keeps it."""
     reward: str | None = None
@@ -168,6 +171,10 @@ class DatasetCfg(Cfg):
             raise ValueError(
                 f"keyframe_interval_s is {self.keyframe_interval_s}, must be above 0 and at most 2"
             )
+        for name in self.after_action:
+            known = ("state", *self.cameras, *self.maps)
+            if name not in known:
+                raise ValueError(f"after_action: no '{name}'{did_you_mean(name, known)}")
         if self.state.summed() or any(conversion.reference for conversion in self.state.convert):
             raise ValueError("state: only actions can be deltas")
         for name in [name for conversion in self.action.convert for name in conversion.reference]:

@@ -1,9 +1,10 @@
 """Episodes in a source's own terms to episodes of a dataset, as `configs/datasets/NAME.yaml` says.
 
-Order: take the keys and parts named, leave out frames where the dataset's fps is a whole fraction
-of the recordings', convert, cast to float32. Of the k frames that become one, images and state are
-those of the first (seen before the action); of the action, increments are summed and absolute
-dimensions taken from the last; rewards are summed; success and termination are those of any.
+Order: take the keys and parts named, pair actions with what was seen before them, leave out frames
+where the dataset's fps is a whole fraction of the recordings', convert, cast to float32. Of the k
+frames that become one, images and state are those of the first (seen before the action); of the
+action, increments are summed and absolute dimensions taken from the last; rewards are summed;
+success and termination are those of any.
 
 Legend: T frames of an episode, D dimensions, k recorded frames per frame of the dataset.
 """
@@ -66,21 +67,25 @@ class Mapper:
         cfg = self._cfg
         self._read = {}
         length = len(self._numbers(raw, cfg.action.selectors()[0].key))
-        step = self._step(raw)
-        state = convert(self._vector(raw, cfg.state, length)[::step], cfg.state)
-        recorded = self._vector(raw, cfg.action, length)
+        if cfg.after_action and (length < 2 or raw.language is not None):
+            why = "has a single frame" if length < 2 else "has language annotations"
+            raise ValueError(f"{raw.source} {why}, which after_action of the config cannot treat")
+        step, done = self._step(raw), self._rows("action")
+        state = self._vector(raw, cfg.state, length)[self._rows("state")]
+        state = convert(state[::step], cfg.state)
+        recorded = self._vector(raw, cfg.action, length)[done]
         action = convert(pick_actions(recorded, cfg.action, step), cfg.action, state, cfg.state)
         reward = success = terminated = None
         if cfg.reward is not None:
-            reward = sums(self._column(raw, cfg.reward, length), step).astype(np.float32)
+            reward = sums(self._column(raw, cfg.reward, length)[done], step).astype(np.float32)
         if cfg.success is not None:
             flags = np.arange(length) == length - 1
             if cfg.success != LAST:
                 flags = self._column(raw, cfg.success, length) > 0
-            success = sums(flags.astype(np.int64), step) > 0
+            success = sums(flags[done].astype(np.int64), step) > 0
         if cfg.terminated is not None:
             flags = self._column(raw, cfg.terminated, length) > 0
-            terminated = sums(flags.astype(np.int64), step) > 0
+            terminated = sums(flags[done].astype(np.int64), step) > 0
         return Episode(
             images={
                 camera: self._images(raw, key, camera, length, step)
@@ -95,12 +100,18 @@ class Mapper:
             terminated=terminated,
             maps={
                 name: self._map(raw, map_cfg, f"{raw.source}: {map_cfg.key} (maps.{name})", length)[
-                    ::step
-                ]
+                    self._rows(name)
+                ][::step]
                 for name, map_cfg in cfg.maps.items()
             },
             language=self._language(raw, step),
         )
+
+    def _rows(self, name: str) -> slice:
+        """The rows that are kept of what was recorded, so that each belongs to its action."""
+        if not self._cfg.after_action:
+            return slice(None)
+        return slice(0, -1) if name in self._cfg.after_action else slice(1, None)
 
     def _language(self, raw: RawEpisode, step: int) -> Language | None:
         """The annotations, whose events of k frames stand on the one that is kept."""
@@ -214,14 +225,14 @@ class Mapper:
         if len(images) != length:
             raise ValueError(f"{where} has {len(images)} frames, the action {length}")
         if isinstance(images, EncodedImages):
-            images = EncodedImages(images.blobs[::step], images.suffix)
+            images = EncodedImages(images.blobs[self._rows(camera)][::step], images.suffix)
             sizes = _sizes(images, where, step)
         else:
             if images.dtype != np.uint8 or images.ndim != 4 or images.shape[3] != 3:
                 raise ValueError(
                     f"{where} is {images.dtype}{list(images.shape)}, expected uint8[T, H, W, 3]"
                 )
-            images = images[::step]
+            images = images[self._rows(camera)][::step]
             sizes = [images.shape[1:3]]
         height, width = self._cfg.schema().image_size
         if tuple(sizes[0]) == (height, width):

@@ -51,6 +51,8 @@ def contradiction(values: np.ndarray, said: Mapping) -> str | None:
         said: Statistic -> a value per dimension; what has another number of them is not compared.
     """
     values_td = values.reshape(len(values), -1).astype(np.float64)
+    if not np.isfinite(values_td).all():
+        return None  # which is an error where the numbers are used
     low_d, high_d = values_td.min(axis=0), values_td.max(axis=0)
     count = _numbers(said.get("count"), 1)
     if count is not None and count[0] != len(values):

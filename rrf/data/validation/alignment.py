@@ -51,7 +51,7 @@ def alignment_findings(tables: Tables, max_ratio: float) -> list[Finding]:
     value = (
         f"the action of a frame explains the step that led to its state ({after:.0%} remain "
         f"unexplained), the action of the frame before does not ({before:.0%}): the state was "
-        "probably recorded after the action"
+        "probably recorded after the action; if so, write into the config after_action: [state]"
     )
     return [Finding(STATE, value)]
 

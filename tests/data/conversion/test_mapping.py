@@ -55,6 +55,32 @@ def vector(names, *conversions, **fields):
     return VectorCfg(keys=["k"], names=names, unit="1", convert=list(conversions), **fields)
 
 
+def test_what_was_recorded_after_the_action_is_taken_from_the_frame_before():
+    raw = make_raw()
+    cfg = make_cfg(after_action=["state"], reward="rew", success="ok", terminated="ok")
+    episode = Mapper(cfg)(raw)
+    assert episode.state[:, 0].tolist() == [0, 1, 2, 3, 4]
+    assert episode.action[:, 0].tolist() == episode.reward.tolist() == [1, 2, 3, 4, 5]
+    assert episode.success.tolist() == episode.terminated.tolist() == [0, 0, 0, 1, 0]
+    np.testing.assert_array_equal(episode.images["front"], draw(0, LENGTH)[1:])
+    raw.images["cam"] = encode_png(draw(0, LENGTH))
+    raw.images["cam"] = EncodedImages(raw.images["cam"], "png")
+    late = Mapper(make_cfg(after_action=["state", "front"]))(raw)
+    np.testing.assert_array_equal(decode_image(late.images["front"].blobs[0]), draw(0, 1)[0])
+    assert len(late.images["front"]) == len(late.action) == 5
+    thinned = Mapper(make_cfg(after_action=["state"], fps=5))(make_raw())
+    assert thinned.state[:, 0].tolist() == [0, 2, 4]
+    assert thinned.action[:, 0].tolist() == [2, 4, 5]  # absolute: the last of the frames that join
+
+
+def test_after_action_names_what_there_is_and_needs_two_frames():
+    with pytest.raises(ValueError, match=r"after_action: no 'stat'; did you mean 'state'"):
+        make_cfg(after_action=["stat"])
+    raw = make_raw(pose=np.zeros((1, 3)), grip=np.zeros(1), cmd=np.zeros((1, 2)))
+    with pytest.raises(ValueError, match="demo_0 has a single frame, which after_action of the"):
+        Mapper(make_cfg(after_action=["state"]))(raw)
+
+
 def test_parts_of_keys_are_put_side_by_side_as_float32():
     episode = Mapper(make_cfg())(make_raw())
     assert episode.state.dtype == episode.action.dtype == np.float32

@@ -1,5 +1,7 @@
 """Whether the state of a frame came before its action is told from what explains its steps."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -41,6 +43,16 @@ def test_states_of_isaac_lab_are_aligned_unless_the_config_is_wrong(tmp_path, op
     cfg = state_cfg("isaac_lab", JOINTS, "actions", **options)
     convert(cfg, tmp_path / "raw", tmp_path / "d")
     assert [text.startswith(LATE) for text in alignment(tmp_path / "d")] == [True] * is_late
+
+
+def test_a_late_state_is_mended_by_what_the_finding_says(tmp_path):
+    record_isaac_lab(tmp_path / "raw/demos.hdf5", [drive(60), drive(70, seed=1)])
+    cfg = state_cfg("isaac_lab", JOINTS, "actions", states="before")
+    convert(cfg, tmp_path / "raw", tmp_path / "d")
+    (text,) = alignment(tmp_path / "d")
+    assert text.endswith("if so, write into the config after_action: [state]")
+    convert(dataclasses.replace(cfg, after_action=["state"]), tmp_path / "raw", tmp_path / "d")
+    assert alignment(tmp_path / "d") == []
 
 
 def test_a_layout_that_says_when_the_state_was_seen_is_not_doubted(tmp_path):
