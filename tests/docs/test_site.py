@@ -69,11 +69,15 @@ def test_a_tutorial_does_what_it_says(tutorial, clone):
 
 
 def said(folder: Path, script: str) -> str:
-    """What a script prints, run as a reader would who has no settings of his own."""
+    """What a script prints, run as a reader would who has activated the environment and has no
+    settings of his own.
+    """
     author = {"NAME": "reader", "EMAIL": "reader@example.org"}
     identity = {f"GIT_{who}_{k}": v for who in ("AUTHOR", "COMMITTER") for k, v in author.items()}
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("RRF_", "MLFLOW_"))}
-    environment = kept | identity | {"HOME": str(folder.parent), "OMP_NUM_THREADS": "1"}
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    own = {"HOME": str(folder.parent), "OMP_NUM_THREADS": "1", "PATH": path}
+    environment = kept | identity | own
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", script],
         cwd=folder,
