@@ -91,13 +91,13 @@ def edit(
         frames = sum(cut.stop - cut.first for cut in plan.cuts)
         say(f"{shown(path)}: {len(plan.cuts)} episodes, {frames} frames of {plain(origin)}")
     is_checkout = workspace.home() == workspace.shipped()
-    code = "rrf/data/conversion/edit.py" if is_checkout else "requirements.lock"
+    made_by = "rrf/data/conversion/VERSION" if is_checkout else "requirements.lock"
     names = [path.stem for path, _ in written]
-    _print_next(names, [_line(name, f"datasets/converted/{origin}", code) for name in names])
+    _print_next(names, [_line(name, f"datasets/converted/{origin}", made_by) for name in names])
 
 
-def _line(name: str, raw: str, code: str) -> str:
-    return f"{name}: {{raw: {raw}, with: {code}}}"
+def _line(name: str, raw: str, made_by: str) -> str:
+    return f"{name}: {{raw: {raw}, with: {made_by}}}"
 
 
 def _print_next(names: Sequence[str], lines: Sequence[str]) -> None:

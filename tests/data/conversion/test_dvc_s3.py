@@ -15,7 +15,7 @@ from tests.data.s3_server import s3  # noqa: F401
 
 ROOT = Path(__file__).parents[3]
 URL = "s3://robots/toy"
-READER = "rrf/data/formats/robomimic.py"
+VERSION = "rrf/data/conversion/VERSION"
 
 
 def runner(folder):
@@ -47,7 +47,7 @@ def test_dvc_converts_again_when_the_bucket_has_changed(s3, tmp_path):  # noqa: 
         copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
         copy(ROOT / name, folder / name, **({"ignore": ignore} if copy is shutil.copytree else {}))
     pipeline = yaml.safe_load((folder / "dvc.yaml").read_text())
-    pipeline["vars"] = [{"datasets": {"toy": {"raw": URL, "with": READER}}}]
+    pipeline["vars"] = [{"datasets": {"toy": {"raw": URL, "with": VERSION}}}]
     (folder / "dvc.yaml").write_text(yaml.safe_dump(pipeline))
     (folder / "configs/datasets/toy.yaml").write_text(
         make_cfg(source=SourceCfg(path=URL)).to_yaml()

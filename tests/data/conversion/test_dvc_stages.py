@@ -1,6 +1,6 @@
 """The pipeline file and the code agree; DVC's commands work as its users expect."""
 
-import ast
+import hashlib
 import json
 import os
 import shutil
@@ -11,19 +11,14 @@ from pathlib import Path
 import pytest
 import yaml
 
-from rrf.data.formats.sources import SOURCES
 from tests.data.conftest import make_cfg, write_raw
 
 ROOT = Path(__file__).parents[3]
 PIPELINE = yaml.safe_load((ROOT / "dvc.yaml").read_text())
 RECORDINGS = yaml.safe_load((ROOT / "infra/recordings/dvc.yaml").read_text().replace("../../", ""))
 PIPELINES = pytest.mark.parametrize("pipeline", [PIPELINE, RECORDINGS], ids=["root", "recordings"])
-EDIT = "rrf/data/conversion/edit.py"
-STAGES = {
-    "convert": "conversion.convert",
-    "validate": "validation.validate",
-    "publish": "transport.publish",
-}
+VERSION = "rrf/data/conversion/VERSION"
+STAGES = ("convert", "validate", "publish")
 
 
 def datasets(pipeline):
@@ -34,64 +29,20 @@ def stage(pipeline, name):
     return pipeline["stages"][name]["do"]
 
 
-def listed_code(pipeline, name):
-    deps = set(stage(pipeline, name)["deps"])
-    if name == "convert":
-        deps |= {dataset["with"] for dataset in datasets(pipeline).values()}
-    return {dep for dep in deps if dep.endswith(".py")}
-
-
-def modules_behind(name):
-    """The files of rrf/data that importing a module loads."""
-    seen, waiting = set(), [f"{name.replace('.', '/')}.py"]
-    while waiting:
-        path = waiting.pop()
-        if path in seen or not (ROOT / path).is_file():
-            continue
-        seen.add(path)
-        for node in ast.walk(ast.parse((ROOT / path).read_text())):
-            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("rrf.data"):
-                waiting += [f"{node.module.replace('.', '/')}.py"]
-                waiting += [
-                    f"{node.module.replace('.', '/')}/{alias.name}.py" for alias in node.names
-                ]
-    return seen
-
-
-def code_of(pipeline, name):
-    """The same, and for a conversion of merging, of editing and of the datasets' readers.
-
-    An edited dataset names the code that edits as the others name their readers.
-    """
-    files = modules_behind(f"rrf.data.{STAGES[name]}")
-    if name == "convert":
-        files |= modules_behind("rrf.data.conversion.merge")
-        files |= modules_behind("rrf.data.conversion.edit") - {EDIT}
-        for dataset in datasets(pipeline):
-            cfg = yaml.safe_load((ROOT / f"configs/datasets/{dataset}.yaml").read_text())
-            if "edit_of" in cfg:
-                files.add(EDIT)
-            if "source" in cfg:
-                files |= modules_behind(reader(cfg).removesuffix(".py").replace("/", "."))
-    return files
-
-
-def reader(cfg):
-    """The file that reads a dataset's format."""
-    return f"{SOURCES.get(cfg['source']['format']).__module__.replace('.', '/')}.py"
-
-
-@PIPELINES
-def test_conversion_runs_again_when_any_code_it_uses_changes(pipeline):
-    assert listed_code(pipeline, "convert") == code_of(pipeline, "convert")
-
-
-@PIPELINES
-@pytest.mark.parametrize("name", STAGES)
-def test_every_listed_code_file_is_used_by_its_stage(pipeline, name):
-    listed = listed_code(pipeline, name)
-    assert listed <= code_of(pipeline, name)
-    assert f"rrf/data/{STAGES[name].replace('.', '/')}.py" in listed
+@pytest.mark.parametrize("folder", [ROOT, ROOT / "infra/recordings"], ids=["root", "recordings"])
+def test_the_lock_is_of_what_is_committed(folder):
+    """Else every fresh clone makes the datasets again, and what is trained there is git-dirty."""
+    for name, stage in yaml.safe_load((folder / "dvc.lock").read_text())["stages"].items():
+        for dep in stage["deps"]:
+            file = folder / dep["path"]
+            if file.name == "VERSION":
+                md5 = hashlib.md5(file.read_bytes()).hexdigest()
+                assert dep["md5"] == md5, f"{name}: {dep['path']} was raised; run: dvc repro"
+            assert file.suffix != ".py", f"{name} depends on {dep['path']}"
+        for config, params in stage.get("params", {}).items():
+            path = folder / config
+            current = yaml.safe_load(path.read_text())
+            assert params == current, f"{name}: {config} was changed; run: dvc repro"
 
 
 def outputs(stage):
@@ -108,10 +59,7 @@ def test_both_pipelines_have_the_same_stages():
         assert recordings["cmd"] == f"cd ../.. && {root['cmd']}"
         assert recordings.get("params") == root.get("params")
         assert set(outputs(recordings)) == set(outputs(root))
-        deps = [set(one["deps"]) for one in (root, recordings)]
-        if name == "convert":  # the code of their formats differs
-            deps = [{dep for dep in one if not dep.endswith(".py")} for one in deps]
-        assert deps[0] == deps[1]
+        assert recordings["deps"] == root["deps"]
 
 
 @PIPELINES
@@ -150,13 +98,13 @@ def test_every_dataset_has_its_config_and_every_config_its_stages():
             assert [dataset["raw"], dataset["with"]] == parts
             continue
         if "edit_of" in cfg:
-            assert dataset == {"raw": f"datasets/converted/{cfg['edit_of']}", "with": EDIT}
+            assert dataset == {"raw": f"datasets/converted/{cfg['edit_of']}", "with": VERSION}
             continue
         path = cfg["source"]["path"]
         assert dataset["raw"] == (
-            "rrf/data/transport/fetch.py" if path.startswith("hf://") else path
+            "rrf/data/transport/VERSION" if path.startswith("hf://") else path
         )
-        assert dataset["with"] == reader(cfg)
+        assert dataset["with"] == VERSION
 
 
 def test_raw_recordings_come_from_the_remote_inside_the_repository():
@@ -218,7 +166,7 @@ def origin(tmp_path):
             shutil.copytree(source, origin / name, ignore=ignore)
         else:
             shutil.copy(source, origin / name)
-    toy = {"raw": "datasets/raw/toy", "with": "rrf/data/formats/robomimic.py"}
+    toy = {"raw": "datasets/raw/toy", "with": VERSION}
     pipeline = PIPELINE | {"vars": [{"datasets": {"toy": toy}}]}
     (origin / "dvc.yaml").write_text(yaml.safe_dump(pipeline))
     (origin / "datasets.dvc").write_text("outs:\n- path: datasets/raw\n  hash: md5\n")
