@@ -71,7 +71,7 @@ def conclude(
     evaluation, verdict = evaluate_and_judge(policy, gate, model, lineage, before)
     version = register(model, policy, evaluation, lineage, gate)
     name_version(model, version)
-    promoted = verdict.passed and version not in promotion.ledger_of(model).revoked
+    promoted = verdict.passed and not promotion.revocation_of(model, version)
     decide = promote_version if promoted else refuse_version
     return {
         "model": model,

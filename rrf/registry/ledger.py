@@ -150,15 +150,15 @@ class Ledger:
         return {e.champion for e in self.entries if e.action == "promote" and e.champion}
 
     @property
-    def revoked(self) -> dict[str, str]:
-        """Versions that were rolled back or withdrawn and not allowed again since -> the reason."""
-        reasons: dict[str, str] = {}
+    def revoked(self) -> "dict[str, Entry]":
+        """Versions that were rolled back or withdrawn and not allowed again since -> by what."""
+        revocations: dict[str, Entry] = {}
         for entry in self.entries:
             if entry.action in ("rollback", "withdraw") and entry.version:
-                reasons[entry.version] = entry.reason
+                revocations[entry.version] = entry
             elif entry.action == "unrevoke" and entry.version:
-                reasons.pop(entry.version, None)
-        return reasons
+                revocations.pop(entry.version, None)
+        return revocations
 
     @property
     def allowed(self) -> set[str]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rrf.registry import loading
-from rrf.registry.ledger import Ledger
+from rrf.registry.ledger import Entry, Ledger
 from rrf.registry.versions import Version
 
 if TYPE_CHECKING:
@@ -29,13 +29,13 @@ def revocation(
     """Why a version is not promoted unless somebody says why it may be, or ""."""
     revoked = ledger.revoked
     if candidate.version in revoked:
-        return f"it was rolled back or withdrawn ({revoked[candidate.version]})"
+        return f"it {_how(revoked[candidate.version])}"
     if candidate.version in ledger.allowed:
         return ""
     ancestors = _ancestors(candidate, versions)
     for version in versions:
-        if reason := revoked.get(version.version):
-            what = f"version {version.version}, which was rolled back or withdrawn ({reason})"
+        if entry := revoked.get(version.version):
+            what = f"version {version.version}, which {_how(entry)}"
             if version.checkpoint_digest in ancestors:
                 return f"it was trained from {what}"
             distance = _distance(client, candidate, version)
@@ -45,6 +45,11 @@ def revocation(
                     f"{distance:.1e} (up to {SAME_WEIGHTS} they are taken for the same)"
                 )
     return ""
+
+
+def _how(entry: Entry) -> str:
+    done = {"rollback": "rolled back", "withdraw": "withdrawn"}[entry.action]
+    return f"was {done} ({entry.reason})"
 
 
 def _ancestors(version: Version, versions: Sequence[Version]) -> set[str]:

@@ -263,6 +263,15 @@ def attempt_of(name: str, checkpoint_digest: str) -> int:
     return rules.attempt_of(changes.agreed(client, name), checkpoint_digest)
 
 
+def revocation_of(name: str, version: str) -> str:
+    """Why a version is not promoted unless somebody allows it, whatever the gate says, or ""."""
+    from rrf.registry import likeness
+
+    client = store.connect()
+    ledger, candidate = changes.agreed(client, name), find(f"{name}/{version}", client)
+    return likeness.revocation(client, ledger, versions_of(client, name), candidate)
+
+
 def note_verdict(name: str, version: str, verdict: Verdict) -> None:
     """Write a verdict to the tags of a version, if the model's gate gave it; changes no alias."""
     client = store.connect()

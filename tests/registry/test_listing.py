@@ -26,7 +26,7 @@ def client(request, home, monkeypatch):
         promotion.promote("policy", "2")
         client.delete_model_version("policy", "1")
         client.create_registered_model("other", tags={"key": "it's"}, description="another")
-        client.create_registered_model("policy-of-entry-9", tags={changes.CLAIM: "policy"})
+        client.create_registered_model("policy.change-000009", tags={changes.CLAIM: "policy"})
         yield client
 
 
