@@ -175,7 +175,9 @@ def test_the_first_one_saves_and_the_second_one_says_what_is_lost(
     )
 
 
-@pytest.mark.parametrize("script", [CONTROL, SUPERVISED, VLA_RL])
+@pytest.mark.parametrize(
+    "script", [CONTROL, *(pytest.param(s, marks=pytest.mark.slow) for s in (SUPERVISED, VLA_RL))]
+)
 def test_two_at_once_stop_at_once_and_say_what_is_lost(home, dataset, script):  # noqa: F811
     cfg = tiny_run_cfg(dataset, max_steps=100000, save_interval=100000, log_interval=1)
     (home / "cfg.yaml").write_text(cfg.replace(validation_interval=100000).to_yaml())

@@ -84,6 +84,7 @@ def weights(run_dir):
     return load_file(checkpoint.latest(run_dir) / "model.safetensors")
 
 
+@pytest.mark.slow
 def test_a_run_stopped_by_sigterm_and_then_killed_ends_with_the_weights_of_an_undisturbed_one(
     home, frozen, dataset
 ):

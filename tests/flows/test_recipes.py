@@ -391,7 +391,15 @@ def test_a_port_variable_that_is_no_port_is_named(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "module", ["train_vla", "train_locomotion", "train_offline", "promote", "nightly_benchmark"]
+    "module",
+    [
+        "train_vla",
+        "nightly_benchmark",
+        *(
+            pytest.param(name, marks=pytest.mark.slow)
+            for name in ("train_locomotion", "train_offline", "promote")
+        ),
+    ],
 )
 def test_a_flow_that_judges_loads_the_installed_plugins(module, tmp_path):
     information = tmp_path / "plugin-1.dist-info"

@@ -55,6 +55,7 @@ def test_a_worker_that_died_before_its_first_job_is_replaced(one_worker_round):
     assert backend.num_restarts == 1
 
 
+@pytest.mark.slow
 def test_a_hung_worker_is_replaced(one_worker_round, monkeypatch):
     backend = InlineBackend(ENV, RolloutRole(make_policy(), batch_rows=4), 1, timeout_s=600)
     try:

@@ -91,6 +91,7 @@ def test_a_registration_killed_at_any_write_and_run_again_makes_one_version(home
     assert all(state == undisturbed for state in others)
 
 
+@pytest.mark.slow
 def test_promotions_that_race_come_one_after_the_other(three_versions):
     result = run("race", "3")
     assert isinstance(result, dict)

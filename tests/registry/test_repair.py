@@ -45,7 +45,14 @@ def damage_end(client) -> None:
     client.set_registered_model_tag(NAME, "ledger.head", head)
 
 
-@pytest.mark.parametrize("damage", [damage_edit, damage_nonsense, damage_gap, damage_end])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        damage_edit,
+        damage_end,
+        *(pytest.param(d, marks=pytest.mark.slow) for d in (damage_nonsense, damage_gap)),
+    ],
+)
 def test_a_damaged_ledger_is_cut_to_what_is_proved_and_says_so(home, client, run_id, damage):
     whole = promotion.ledger_of(NAME).entries
     damage(client)

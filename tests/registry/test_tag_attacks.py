@@ -48,7 +48,13 @@ def test_attempts_are_counted_by_the_ledger_also_those_of_versions_that_were_del
     assert promotion.attempt_of(NAME, report.checkpoint_digest) == 4
 
 
-@pytest.mark.parametrize("prefixes", [("checkpoint_digest",), ("checkpoint_digest", "evaluation")])
+@pytest.mark.parametrize(
+    "prefixes",
+    [
+        ("checkpoint_digest", "evaluation"),
+        pytest.param(("checkpoint_digest",), marks=pytest.mark.slow),
+    ],
+)
 def test_bad_weights_with_the_tags_of_good_ones_are_not_promoted(client, add, prefixes):
     add(1, solved=20)
     add(2, solved=2)
@@ -171,7 +177,17 @@ def forged(client, **facts) -> dict[str, str]:
     return {changes.CLAIM: NAME, "rrf.entry": text}
 
 
-@pytest.mark.parametrize("what", ["a model", "rubbish", "nested", "edited", "of another model"])
+@pytest.mark.parametrize(
+    "what",
+    [
+        "a model",
+        "edited",
+        *(
+            pytest.param(what, marks=pytest.mark.slow)
+            for what in ("rubbish", "nested", "of another model")
+        ),
+    ],
+)
 def test_a_model_in_the_way_of_a_change_is_named_and_moved_aside(client, add, what):
     version, _ = add(1)
     claim = f"{NAME}.change-{len(promotion.ledger_of(NAME).entries) + 1:06d}"

@@ -109,6 +109,7 @@ def test_with_noise_the_experts_own_answer_is_recorded_not_the_executed_action(r
     assert moved > 1e-3  # something else was executed
 
 
+@pytest.mark.slow
 def test_one_process_records_what_is_missing_to_the_byte_as_two_did_and_keeps_the_rest(
     recorded, tmp_path
 ):

@@ -53,7 +53,9 @@ def test_cloning_learns_the_mean_of_what_was_recorded(tmp_path, dataset):
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
-@pytest.mark.parametrize("online", [0, 2], ids=["offline", "online"])
+@pytest.mark.parametrize(
+    "online", [0, pytest.param(2, marks=pytest.mark.slow)], ids=["offline", "online"]
+)
 def test_a_stopped_run_continues_bit_for_bit(tmp_path, dataset, name, online):
     if name == "cloning" and online:
         pytest.skip("imitates what was recorded; new transitions are not")

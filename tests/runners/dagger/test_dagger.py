@@ -73,6 +73,7 @@ def short(cfg):
     )
 
 
+@pytest.mark.slow
 def test_it_solves_what_cloning_drifts_away_from(finished, cfg, cloned, tmp_path):
     _, result = finished
     steps = cfg.max_rounds * cfg.max_steps

@@ -48,7 +48,7 @@ def same(one, other) -> bool:
     ("head", "ppo"),
     [
         ("tokens", False),
-        ("gaussian", True),
+        pytest.param("gaussian", True, marks=pytest.mark.slow),
         pytest.param("tokens", True, marks=pytest.mark.slow),
         pytest.param("gaussian", False, marks=pytest.mark.slow),
     ],
