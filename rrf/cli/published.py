@@ -108,7 +108,6 @@ def import_(
     Cameras, dimensions, length of a chunk and normalisation are the published ones where the files
     say them. Weights must fit exactly.
     """
-
     from rrf.config import parse_overrides
     from rrf.data.schema import ACTION, STATE
     from rrf.networks.vlm.catalogue import located

@@ -9,23 +9,18 @@ import math
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from rrf.lineage import TAG
 from rrf.registry import loading
 from rrf.registry.ledger import Entry, Ledger
 from rrf.registry.versions import Version
 
-if TYPE_CHECKING:
-    from mlflow import MlflowClient
-
 SAME_WEIGHTS = 0.01
 """Relative distance of weights up to which two policies are taken for the same."""
-_PARENT = "lineage.parent_checkpoint"
+_PARENT = f"{TAG}parent_checkpoint"
 
 
-def revocation(
-    client: "MlflowClient", ledger: Ledger, versions: Sequence[Version], candidate: Version
-) -> str:
+def revocation(ledger: Ledger, versions: Sequence[Version], candidate: Version) -> str:
     """Why a version is not promoted unless somebody says why it may be, or ""."""
     revoked = ledger.revoked
     if candidate.version in revoked:
@@ -33,17 +28,18 @@ def revocation(
     if candidate.version in ledger.allowed:
         return ""
     ancestors = _ancestors(candidate, versions)
-    for version in versions:
-        if entry := revoked.get(version.version):
-            what = f"version {version.version}, which {_how(entry)}"
-            if version.checkpoint_digest in ancestors:
-                return f"it was trained from {what}"
-            distance = _distance(client, candidate, version)
-            if distance <= SAME_WEIGHTS:
-                return (
-                    f"its weights are those of {what}, but for a relative distance of "
-                    f"{distance:.1e} (up to {SAME_WEIGHTS} they are taken for the same)"
-                )
+    with tempfile.TemporaryDirectory() as scratch:
+        for version in versions:
+            if entry := revoked.get(version.version):
+                what = f"version {version.version}, which {_how(entry)}"
+                if version.checkpoint_digest in ancestors:
+                    return f"it was trained from {what}"
+                distance = _distance(candidate, version, Path(scratch))
+                if distance <= SAME_WEIGHTS:
+                    return (
+                        f"its weights are those of {what}, but for a relative distance of "
+                        f"{distance:.1e} (up to {SAME_WEIGHTS} they are taken for the same)"
+                    )
     return ""
 
 
@@ -63,18 +59,19 @@ def _ancestors(version: Version, versions: Sequence[Version]) -> set[str]:
     return ancestors
 
 
-def _distance(client: "MlflowClient", version: Version, other: Version) -> float:
+def _distance(version: Version, other: Version, scratch: Path) -> float:
     """|a - b| / |b| over all weights of two versions; infinite if they have different tensors, or
-    the files of the second are gone.
+    the files of the second are gone. The first stays in `scratch` for the next comparison.
     """
-    with tempfile.TemporaryDirectory() as scratch:
-        folders = Path(scratch, "a"), Path(scratch, "b")
-        loading.fetch(f"{version.name}/{version.version}", folders[0])
+    own = scratch / version.version
+    if not own.is_dir():
+        loading.fetch(f"{version.name}/{version.version}", own)
+    with tempfile.TemporaryDirectory(dir=scratch) as folder:
         try:
-            loading.fetch(f"{other.name}/{other.version}", folders[1])
+            loading.fetch(f"{other.name}/{other.version}", folder)
         except OSError:
             return math.inf
-        return weight_distance(*folders)
+        return weight_distance(own, Path(folder))
 
 
 def weight_distance(checkpoint: Path, other: Path) -> float:
@@ -94,9 +91,11 @@ def weight_distance(checkpoint: Path, other: Path) -> float:
             if set(a.keys()) != set(b.keys()):
                 return math.inf
             for name in sorted(a.keys()):
-                one, two = a.get_tensor(name), b.get_tensor(name)
-                if one.shape != two.shape:
+                weights, others = a.get_tensor(name), b.get_tensor(name)
+                if weights.shape != others.shape:
                     return math.inf
-                difference += float((one.double() - two.double()).square().sum())
-                norm += float(two.double().square().sum())
-    return math.sqrt(difference / norm) if norm else (0.0 if difference == 0 else math.inf)
+                difference += float((weights.double() - others.double()).square().sum())
+                norm += float(others.double().square().sum())
+    if difference == 0:
+        return 0.0
+    return math.sqrt(difference / norm) if norm else math.inf

@@ -61,7 +61,7 @@ def promote(name: str, version: str, unrevoke: str | None = None) -> Entry:
                 return next(e for e in reversed(ledger.entries) if e.champion == version)
             versions = versions_of(client, name)
             rules.check_registered(ledger, candidate)
-            if revocation := likeness.revocation(client, ledger, versions, candidate):
+            if revocation := likeness.revocation(ledger, versions, candidate):
                 _unrevoke(client, ledger, version, revocation, unrevoke)
                 continue
             verdict = rules.judge(client, ledger, versions, candidate)
@@ -269,7 +269,7 @@ def revocation_of(name: str, version: str) -> str:
 
     client = store.connect()
     ledger, candidate = changes.agreed(client, name), find(f"{name}/{version}", client)
-    return likeness.revocation(client, ledger, versions_of(client, name), candidate)
+    return likeness.revocation(ledger, versions_of(client, name), candidate)
 
 
 def note_verdict(name: str, version: str, verdict: Verdict) -> None:
