@@ -1,4 +1,9 @@
-"""What stands in the pages of the documentation: their code blocks, links and commands."""
+"""What stands in the pages of the documentation: their code blocks, links and commands.
+
+Where a page shows a file, a comment before the block names it, and `python -m tests.docs.pages`
+writes the files into the pages again. (An include would be read by the site only, and not by
+who opens the page on a code host.)
+"""
 
 import re
 from collections.abc import Iterator
@@ -6,7 +11,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-_BLOCK = re.compile(r"^( *)```(\w+)?[^\n]*\n(.*?)^\1```", re.MULTILINE | re.DOTALL)
+_FLAGS = re.MULTILINE | re.DOTALL
+_BLOCK = re.compile(r"^( *)```(\w+)?[^\n]*\n(.*?)^\1```", _FLAGS)
+_SHOWN = re.compile(r"^<!-- (\S+) -->\n(```[^\n]*\n)(.*?)^```$", _FLAGS)
 
 
 def written() -> list[Path]:
@@ -26,3 +33,25 @@ def commands(page: Path, program: str) -> Iterator[str]:
             line = re.sub(r"\s+#.*", "", line).strip()
             if line.split(" ", 1)[0] == program:
                 yield line
+
+
+def outputs(page: Path) -> list[str]:
+    """The lines that the page says are printed: those of a text block right after commands."""
+    found = re.findall(r"^```bash\n.*?^```\n\n```text\n(.*?)^```", page.read_text(), _FLAGS)
+    return [line for text in found for line in text.splitlines() if line.strip("… ")]
+
+
+def with_files(text: str) -> str:
+    """The text of a page that shows its files as they are.
+
+    Raises:
+        FileNotFoundError: There is no file of a name that it has.
+    """
+    return _SHOWN.sub(
+        lambda found: f"<!-- {found[1]} -->\n{found[2]}{(ROOT / found[1]).read_text()}```", text
+    )
+
+
+if __name__ == "__main__":
+    for page in written():
+        page.write_text(with_files(page.read_text()))

@@ -9,7 +9,7 @@ import yaml
 
 from rrf.cli import app
 from rrf.presets import PRESETS
-from tests.docs.pages import DOCS, ROOT, blocks, commands, written
+from tests.docs.pages import DOCS, ROOT, blocks, commands, with_files, written
 
 PAGES = [*written(), ROOT / "README.md"]
 
@@ -55,24 +55,28 @@ def test_the_readme_fits_on_a_few_screens():
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_links_lead_to_files(page):
-    """Those to pages made from the code are checked by `make docs`."""
+    """As a code host shows them: pages made from the code are not there."""
     text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
     for target in re.findall(r"\]\(([^)\s]+)\)", text):
         path = (page.parent / target.partition("#")[0]).resolve()
-        is_made = path.is_relative_to(DOCS / "reference") and path.stem != "index"
-        assert "://" in target or is_made or path.exists(), f"{page.name} links to {target}"
-
-
-def test_what_the_site_includes_from_the_readme_has_no_links_of_the_readme():
-    parts = re.findall(r"\[start:\w+\](.*?)\[end:", (ROOT / "README.md").read_text(), re.DOTALL)
-    assert parts
-    assert not [link for part in parts for link in re.findall(r"\]\(([^)]+)\)", part)]
+        assert "://" in target or path.exists(), f"{page.name} links to {target}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_included_files_are_there(page):
-    for file in re.findall(r'--8<-- "([^":]+)', page.read_text()):
-        assert (ROOT / file).is_file(), f"{page.name} includes {file}"
+def test_a_page_shows_files_as_they_are(page):
+    text = page.read_text()
+    assert "--8<--" not in text, "a code host shows includes as they are written"
+    assert text == with_files(text), "python -m tests.docs.pages writes the files into the pages"
+
+
+def test_a_changed_file_is_seen():
+    changed = """<!-- mkdocs.yml -->\n```yaml title="x"\nnot: this\n```"""
+    assert "site_name: RoboRenForce" in with_files(changed)
+
+
+def test_the_site_begins_as_the_readme_does():
+    what = (ROOT / "README.md").read_text().partition("![")[0]
+    assert (DOCS / "index.md").read_text().startswith(what)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
