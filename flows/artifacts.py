@@ -31,7 +31,7 @@ def show_training(stage: str, target: str, result: TrainingResult) -> None:
             links.run_url(result.run_id),
             link_text=f"MLflow run of {target}",
             key="mlflow-run",
-            description=f"{stage}: {target}, {result.steps} steps",
+            description=f"{stage}: {target}, {result.steps} steps; `rrf open {result.run_id}`",
         )
 
 
@@ -53,8 +53,7 @@ def show_evaluation(evaluation: Evaluation, where: Path, behind: Mapping[str, st
         table=rows,
         key="evaluation",
         description=f"{evaluation.policy}, protocol {evaluation.protocol['name']}; "
-        + ", ".join(_markdown({"report": _address(where), **behind}))
-        + f" (report: {where})",
+        + ", ".join(_markdown({"report": str(where), **behind})),
     )
 
 
@@ -92,10 +91,10 @@ def show_version(model: str, version: str, lineage: Lineage, evaluation: Path) -
     run, and the report lies there.
     """
     run_id = versions.find(f"{model}/{version}").run_id
-    places = {"version in MLflow": links.version_url(model, version)}
-    places |= links.report_links(run_id, lineage)
     stored = evidence.place(Evaluation.load(evaluation).digest)
-    places["report in MLflow"] = links.artifact_url(run_id, f"{stored}/{REPORT}")
+    places = links.version_links(model, version) | links.report_links(run_id, lineage)
+    page = links.artifact_url(run_id, f"{stored}/{REPORT}")
+    places["report in MLflow"] = links.lasting(page, f"{model}/{version}")
     title = f"{model} version {version}"
     create_markdown_artifact(
         f"# {title}\n\n{_places(places, evaluation)}", key="model-version", description=title
@@ -108,24 +107,24 @@ def show_champion(model: str, version: str, decision: str) -> None:
         links.version_url(model, version),
         link_text=f"{model} version {version} in MLflow",
         key="champion",
-        description=decision,
+        description=f"{decision}; `rrf open {model}/{version}`",
     )
 
 
 def _places(addresses: Mapping[str, str], evaluation: Path) -> str:
-    """The links as a list in markdown; the last entries are the report file and its path."""
-    report = evaluation / REPORT
-    items = _markdown({**addresses, "report file": _address(report)})
-    return "\n".join(f"- {item}" for item in [*items, f"`{report}`"]) + "\n"
-
-
-def _address(file: Path) -> str:
-    """The address of a local file, for a browser on this machine."""
-    return (workspace.home() / file).as_uri()
+    """The links as a list in markdown; the last one is the file of the report."""
+    items = _markdown({**addresses, "report": str(evaluation / REPORT)})
+    return "\n".join(f"- {item}" for item in items) + "\n"
 
 
 def _markdown(addresses: Mapping[str, str]) -> list[str]:
-    return [f"[{title}]({address})" for title, address in addresses.items()]
+    """Links to pages; commands and files, which a browser cannot open, as code."""
+    return [
+        f"[{title}]({address})"
+        if address.startswith(workspace.SERVERS)
+        else f"{title}: `{address}`"
+        for title, address in addresses.items()
+    ]
 
 
 def _means(evaluation: Evaluation, task: str | None) -> dict[str, float]:

@@ -12,6 +12,7 @@ from pydantic import Field
 
 from flows import artifacts, commands, names, slots
 from flows.steps import step
+from flows.this_run import completed
 from rrf.evaluation.results import REPORT, Evaluation
 from rrf.registry import links
 
@@ -69,4 +70,5 @@ def evaluate(
         extra_episodes: Number of initial states per task beyond those of the protocol.
     """
     folder = run_evaluation(policy, protocol, extra_episodes)
-    return {"evaluation": folder, "success": str(Evaluation.load(folder).overall)}
+    success = str(Evaluation.load(folder).overall)
+    return completed(f"{policy}: {success}", {"evaluation": folder, "success": success})

@@ -93,7 +93,7 @@ def judge(
         parent = Path(before, EVALUATION).read_bytes()
         atomic.write_bytes(Path(evaluation) / BEFORE, parent)
     cfg, digest = gates.load_gate(gate), Evaluation.load(evaluation).checkpoint_digest
-    addresses = links.report_links(run_id, lineage, this_run())
+    addresses = links.report_links(run_id, lineage, this_run(), folder=Path(evaluation))
     verdict = judging.judge(
         evaluation,
         cfg,

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from flows import commands, slots
 from flows.steps import step
+from flows.this_run import completed
 from rrf.lineage import Lineage
 
 DatasetName = Annotated[
@@ -69,7 +70,10 @@ def ingest(dataset: DatasetName = "metaworld-demo") -> dict:
     Args:
         dataset: Name of the dataset: a file in configs/datasets/ without .yaml.
     """
-    return bring_dataset(dataset).to_dict()
+    lineage = bring_dataset(dataset)
+    made = lineage.datasets[0]
+    said = f"{dataset}: {made.num_episodes} episodes, {made.num_frames} frames, {made.md5}"
+    return completed(said, lineage.to_dict())
 
 
 def bring_dataset(dataset: str) -> Lineage:

@@ -22,7 +22,7 @@ from flows.evaluate import ProtocolFile, run_evaluation
 from flows.gate import champion_of
 from flows.promote import ModelName
 from flows.steps import step
-from flows.this_run import this_run
+from flows.this_run import completed, this_run
 from rrf import atomic, workspace
 from rrf.evaluation.results import Evaluation
 from rrf.registry import links, night_record
@@ -50,8 +50,8 @@ def compare(model: str, run_id: str, folder: str) -> list[str]:
     page = Path(folder).parent / night_record.PAGE
     atomic.write_text(page, night_record.page_of(series))
     night_record.attach(series, run_id, page)
-    address = links.artifact_url(run_id, night_record.PAGE)
-    artifacts.show_night(series, {"trend": address, "MLflow run": links.run_url(run_id)})
+    trend = links.lasting(links.artifact_url(run_id, night_record.PAGE), run_id)
+    artifacts.show_night(series, {"trend": trend} | links.run_links(run_id))
     return series.alarms
 
 
@@ -83,7 +83,9 @@ def nightly_benchmark(
     if alarms := compare(model, run_id, folder):
         how = f"acknowledge it with: rrf nightly ack {model} --reason '...'"
         raise RuntimeError("; ".join([*alarms, how]))
-    return {"version": champion.version, "success": str(Evaluation.load(folder).overall)}
+    success = str(Evaluation.load(folder).overall)
+    said = f"version {champion.version}: {success}, no alarm"
+    return completed(said, {"version": champion.version, "success": success})
 
 
 def _stamp() -> str:

@@ -7,6 +7,7 @@ from pydantic import Field
 
 from flows import artifacts
 from flows.steps import step
+from flows.this_run import completed
 from rrf.registry import promotion
 
 ModelName = Annotated[
@@ -53,4 +54,5 @@ def promote(
         version: Number of the version in the registry.
         model: Name of the model in the registry.
     """
-    return promote_version(model, version)
+    decision = promote_version(model, version)
+    return completed(decision, decision)

@@ -1,22 +1,35 @@
-"""The flow run that a step belongs to: its identity for records, and its final name."""
+"""The flow run that a step belongs to: its identity for records, its final name, its end."""
 
 import re
+from typing import TypeVar, cast
 
 import httpx
 from prefect import get_run_logger
 from prefect.client.orchestration import get_client
 from prefect.runtime import flow_run
+from prefect.states import Completed
 from prefect.utilities.urls import url_for
 
 from rrf.mlflow_store.flow_run import FlowRun
+from rrf.registry import links
+
+Result = TypeVar("Result")
 
 
 def this_run() -> FlowRun | None:
     """The flow run that this code runs in; None outside a flow run."""
     if not flow_run.id:
         return None
-    address = url_for("flow-run", obj_id=flow_run.id)
-    return FlowRun(flow_run.id, flow_run.name or "", address or "")
+    address = url_for("flow-run", obj_id=flow_run.id) or ""
+    return FlowRun(flow_run.id, flow_run.name or "", "" if links.is_local(address) else address)
+
+
+def completed(message: str, result: Result) -> Result:
+    """The end of a flow run that returns `result`: log and page say the message, not `Completed()`.
+
+    What is returned is a state of Prefect, which gives the result to who called the flow.
+    """
+    return cast(Result, Completed(message=message, data=result))
 
 
 def name_version(model: str, version: str) -> None:

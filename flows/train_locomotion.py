@@ -63,4 +63,4 @@ def train_locomotion(
     check(preset, gate, model, overrides or {})
     policy = train("rl", preset, overrides or {})
     lineage = lineage_of(policy.checkpoint)
-    return conclude(model, policy, gate, lineage) | {"training": {"rl": policy.to_dict()}}
+    return conclude(model, {"rl": policy}, gate, lineage)

@@ -43,4 +43,4 @@ def train_offline(
     bring_dataset(dataset)
     policy = train("offline", preset, changes)
     lineage = lineage_of(policy.checkpoint)
-    return conclude(model, policy, gate, lineage) | {"training": {"offline": policy.to_dict()}}
+    return conclude(model, {"offline": policy}, gate, lineage)

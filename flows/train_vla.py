@@ -72,8 +72,7 @@ def train_vla(
     trained_on = datasets_behind(policy.checkpoint)
     if trained_on != [dataset]:  # a mixture of datasets: the lineage must name all of them
         lineage = describe(trained_on)
-    training = {stage: result.to_dict() for stage, result in results.items()}
-    return conclude(model, policy, gate, lineage, before) | {"training": training}
+    return conclude(model, results, gate, lineage, before)
 
 
 def datasets_behind(checkpoint: str) -> list[str]:

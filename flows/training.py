@@ -1,6 +1,7 @@
 """The parts of every training flow: train, then evaluate, judge, register, promote or refuse."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -10,7 +11,8 @@ from flows import artifacts, commands, names, progress, slots
 from flows.gate import evaluate_and_judge
 from flows.promote import promote_version, refuse_version
 from flows.steps import step
-from flows.this_run import name_version, this_run
+from flows.this_run import completed, name_version, this_run
+from rrf.evaluation.results import Evaluation
 from rrf.lineage import Lineage
 from rrf.registry import promotion, registration
 from rrf.runners.run_directory import RESULT, TrainingResult
@@ -47,13 +49,17 @@ def register(
 
 
 def conclude(
-    model: str, policy: TrainingResult, gate: str, lineage: Lineage, before: str | None = None
+    model: str,
+    training: Mapping[str, TrainingResult],
+    gate: str,
+    lineage: Lineage,
+    before: str | None = None,
 ) -> dict:
     """Evaluate, judge and register a trained policy, and promote it if the gate passes it.
 
     Args:
         model: Name of the model in the registry.
-        policy: The result of `train`.
+        training: Stage -> the result of `train`; the last one trained the policy.
         gate: File in configs/gates/.
         lineage: The lineage of the policy.
         before: Directory of the evaluation of the policy that training started from.
@@ -62,6 +68,7 @@ def conclude(
         ValueError: If a reused policy was trained without MLflow: every version belongs to an
             MLflow run.
     """
+    policy = list(training.values())[-1]
     if policy.run_id is None:
         run_dir = run_of(Path(policy.checkpoint))
         raise ValueError(
@@ -72,19 +79,22 @@ def conclude(
     version = register(model, policy, evaluation, lineage, gate)
     name_version(model, version)
     promoted = verdict.passed and not promotion.revocation_of(model, version)
-    decide = promote_version if promoted else refuse_version
-    return {
+    decision = (promote_version if promoted else refuse_version)(model, version)
+    rate = Evaluation.load(evaluation).overall
+    result = {
         "model": model,
         "version": version,
         "promoted": promoted,
-        "decision": decide(model, version),
+        "decision": decision,
         "verdict": verdict.outcome,
         "reasons": verdict.reasons,
         "success": verdict.success,
         "before": before,
         "evaluation": evaluation,
         "lineage": lineage.to_dict(),
+        "training": {stage: result.to_dict() for stage, result in training.items()},
     }
+    return completed(f"{rate.successes} of {rate.episodes} solved; {decision}", result)
 
 
 def as_words(overrides: dict) -> list[str]:

@@ -11,6 +11,7 @@ import typer
 
 from rrf import __version__, ctrl_c, workspace
 from rrf.cli import data, envs, models, nightly, orchestra, quick_imports, result_file, services
+from rrf.cli.browser import open_
 from rrf.cli.evaluation import eval_
 from rrf.cli.exchange import export, import_
 from rrf.cli.gc import gc
@@ -47,6 +48,7 @@ app.add_typer(models.app, name="models")
 app.command()(gc)
 app.command()(presets)
 app.command()(runs)
+app.command("open")(open_)
 app.add_typer(nightly.app, name="nightly")
 app.add_typer(services.app, name="services")
 app.add_typer(orchestra.app, name="orchestra")

@@ -1,12 +1,11 @@
 """`rrf data show`, `view`, `report`, `diff` and `card`: inspect datasets, frame by frame too."""
 
-import os
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from rrf.cli import browser
 from rrf.cli.data_display import plain, print_stats, progress_bars, say, shown
 from rrf.cli.data_download import bring
 from rrf.cli.data_edit import episode_list
@@ -244,10 +243,5 @@ def view(
         out = out or usual or Path(f"{place.name}-episodes.html")
         view_dataset(place.root, place.name, episodes, out)
     say(f"page: {shown(out)}")
-    has_display = (
-        sys.platform != "linux" or "DISPLAY" in os.environ or "WAYLAND_DISPLAY" in os.environ
-    )
-    if browse and has_display:
-        import webbrowser
-
-        webbrowser.open(out.resolve().as_uri())
+    if browse:
+        browser.show(out.resolve().as_uri())

@@ -154,7 +154,7 @@ def eval_(
     evaluator = Evaluator(cfg, Resources(workers, renderer, place), showing, echo)
     folder = out or evaluator.folder(candidate)
     named = checkpoint if is_reference(checkpoint) else str(candidate.checkpoint.resolve())
-    links = policy_links(named) | report_links(None, candidate.lineage)
+    links = policy_links(named) | report_links(None, candidate.lineage, folder=folder)
     count = len(evaluator.protocol.initial_states())
     how = "evaluated before" if evaluator.finished(candidate, folder) else "starts anew"
     typer.echo(

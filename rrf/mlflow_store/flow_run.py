@@ -19,7 +19,8 @@ class FlowRun:
     id: str
     name: str = ""
     url: str = ""
-    """The address of its page in Prefect's web UI; empty without a server."""
+    """The address of its page in Prefect's web UI; empty without a server, and for a server of this
+    machine, whose port may change: `rrf open ID` finds that."""
 
     @classmethod
     def from_environment(cls) -> "FlowRun | None":
@@ -48,9 +49,9 @@ class FlowRun:
         return {key: getattr(self, field) for field, key in _TAGS.items()}
 
     def __str__(self) -> str:
-        """A markdown link, or the name and the id if there is no address."""
+        """A markdown link, or the name and the command that finds the page."""
         name = self.name or self.id
-        return f"[{name}]({self.url})" if self.url else f"{name} (`{self.id}`)"
+        return f"[{name}]({self.url})" if self.url else f"{name} (`rrf open {self.id}`)"
 
 
 def flow_run_tags() -> dict[str, str]:

@@ -83,7 +83,8 @@ def record(
 
 def page_of(series: Series) -> str:
     """The trend page of a series as HTML, with links to the MLflow runs of its nights."""
-    addresses = {point.night.id: links.run_url(point.night.id) for point in series.points}
+    runs = [point.night.id for point in series.points]
+    addresses = {run: links.lasting(links.run_url(run), run) for run in runs}
     return trend_page(
         f"Nights of {series.title}",
         series.reference.what,

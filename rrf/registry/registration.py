@@ -273,7 +273,8 @@ def _rewrite_report(
     from rrf.registry import links
 
     flow_run = FlowRun.from_tags(version.tags)
-    pages = {"version in MLflow": links.version_url(version.name, version.version)}
+    pages = links.version_links(version.name, version.version)
+    stored = evidence.place(Evaluation.load(folder).digest)
     write_report(
         folder,
         lineage,
@@ -281,7 +282,7 @@ def _rewrite_report(
         champion=_champion_on_same_states(client, ledger, Evaluation.load(folder)),
         config=read_yaml(Path(checkpoint) / "config.yaml"),
         subject=f"{version.name} version {version.version}",
-        links=pages | links.report_links(version.run_id, lineage, flow_run, is_stored=True),
+        links=pages | links.report_links(version.run_id, lineage, flow_run, stored=stored),
     )
 
 

@@ -36,9 +36,11 @@ def commands(page: Path, program: str) -> Iterator[str]:
 
 
 def outputs(page: Path) -> list[str]:
-    """The lines that the page says are printed: those of a text block right after commands."""
+    """The lines that the page says are printed: those of a text block right after commands. What
+    the page leaves out stands there as …
+    """
     found = re.findall(r"^```bash\n.*?^```\n\n```text\n(.*?)^```", page.read_text(), _FLAGS)
-    return [line for text in found for line in text.splitlines() if line.strip("… ")]
+    return [line for text in found for line in text.splitlines() if line and "…" not in line]
 
 
 def with_files(text: str) -> str:

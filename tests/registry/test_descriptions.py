@@ -226,4 +226,4 @@ def test_a_version_made_in_a_flow_run_links_to_it(add, monkeypatch):
     for key, value in FlowRun("33", "evaluate").environment().items():
         monkeypatch.setenv(key, value)
     add(1)  # again, by a command that a flow started
-    assert "- Registered by Prefect flow run evaluate (`33`)" in of_version(version)
+    assert "- Registered by Prefect flow run evaluate (`rrf open 33`)" in of_version(version)
