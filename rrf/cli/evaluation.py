@@ -233,11 +233,16 @@ def _write(
     """Write evaluation, videos and report to `folder`, unless they exist already."""
     from rrf.evaluation.reports.report import write_report
     from rrf.evaluation.results import REPORT
+    from rrf.registry import evidence
+    from rrf.runners.run_directory import mlflow_run_of
 
     folder.mkdir(parents=True, exist_ok=True)  # fails before the episodes run, not after them
     finished = evaluator.finished(candidate, folder)
     if finished is None:
-        typer.echo(summary(evaluator.evaluate(candidate, folder, num_videos)))
+        evaluation = evaluator.evaluate(candidate, folder, num_videos)
+        typer.echo(summary(evaluation))
+        if run_id := mlflow_run_of(candidate.checkpoint):
+            evidence.show_in_run(run_id, evaluation)
     else:
         typer.echo(f"reused {summary(finished)}")
     for report in evaluator.baselines(candidate, folder) if baselines else ():

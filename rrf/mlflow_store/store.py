@@ -10,6 +10,7 @@ MLflow refuses (an unknown run, an invalid name) keeps its type, because callers
 """
 
 import contextlib
+import datetime
 import fcntl
 import functools
 import logging
@@ -17,7 +18,7 @@ import os
 import sqlite3
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -282,3 +283,13 @@ def _is_of_the_database(error: BaseException | None) -> bool:
 
     refused = (DataError, IntegrityError, ProgrammingError)
     return isinstance(error, DatabaseError) and not isinstance(error, refused)
+
+
+def log_numbers(client: "MlflowClient", run_id: str, numbers: Mapping[str, float]) -> None:
+    """Add numbers to a run as metrics."""
+    from mlflow.entities import Metric
+
+    now_ms = int(datetime.datetime.now().timestamp() * 1000)
+    metrics = [Metric(key, float(value), now_ms, 0) for key, value in numbers.items()]
+    for start in range(0, len(metrics), BATCH):
+        client.log_batch(run_id, metrics=metrics[start : start + BATCH])

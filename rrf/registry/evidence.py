@@ -8,6 +8,7 @@ of the protocol that came first. No decision reads them.
 """
 
 import json
+import logging
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +18,7 @@ from rrf.evaluation.gates.verdicts import Verdict, verdicts_of
 from rrf.evaluation.results import FILE_NAME as EVALUATION
 from rrf.evaluation.results import REPORT, Evaluation
 from rrf.mlflow_store import artifacts
+from rrf.mlflow_store import store as mlflow_store
 from rrf.registry.ledger import Ledger, StoredEvaluation
 from rrf.registry.versions import Version
 
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 
 _LONGEST_TAG = 5000
 _SHOWN = 12
+log = logging.getLogger(__name__)
 
 
 def place(digest: str) -> str:
@@ -91,6 +94,33 @@ def figures(evaluation: Evaluation) -> dict[str, str]:
         "evaluation.episodes": str(rate.episodes),
         "evaluation.tasks": tasks[:_LONGEST_TAG],
     }
+
+
+def numbers(evaluation: Evaluation) -> dict[str, float]:
+    """The numbers of an evaluation for MLflow: success overall (with bounds) and per task, mean
+    metrics, and timings.
+    """
+    rates = {"success": evaluation.overall}
+    rates |= {f"success/{task}": rate for task, rate in evaluation.per_task.items()}
+    found = {name: rate.rate for name, rate in rates.items()}
+    bounds = {"success_low": evaluation.overall.low, "success_high": evaluation.overall.high}
+    found |= {f"mean/{name}": mean for name, mean in evaluation.mean_metrics().items()}
+    return found | bounds | {f"timing/{name}": value for name, value in evaluation.timings.items()}
+
+
+def show_in_run(run_id: str, evaluation: Evaluation) -> None:
+    """Add the numbers of an evaluation to the MLflow run that trained the policy, for people.
+
+    A store that cannot be reached is only a warning: the evaluation is complete without it.
+    """
+    from mlflow.exceptions import MlflowException
+
+    prefix = f"evaluation/{evaluation.protocol['name']}"
+    shown = {f"{prefix}/{name}": number for name, number in numbers(evaluation).items()}
+    try:
+        mlflow_store.log_numbers(mlflow_store.connect(), run_id, shown)
+    except (MlflowException, OSError) as error:
+        log.warning("MLflow run %s does not show this evaluation: %s", run_id, error)
 
 
 def verdict_tags(verdict: Verdict) -> dict[str, str]:

@@ -5,7 +5,6 @@ stored would be missing from the series (`rrf.registry.nights`).
 """
 
 import dataclasses
-import datetime
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -99,22 +98,9 @@ def attach(series: Series, run_id: str, page: str | Path) -> None:
     """Add the trend page, and where the rules stand, to the run of a night of a series."""
     client = store.connect()
     client.log_artifact(run_id, str(page))
-    _log(client, run_id, {f"cusum/{k}": v for k, v in series.points[-1].statistics.items()})
+    statistics = series.points[-1].statistics
+    store.log_numbers(client, run_id, {f"cusum/{name}": v for name, v in statistics.items()})
     client.set_tag(run_id, f"{TAG}state", "red" if series.is_red else "green")
-
-
-def numbers_of(evaluation: Evaluation) -> dict[str, float]:
-    """The numbers of an evaluation for MLflow: success overall (with bounds) and per task, mean
-    metrics, and timings.
-    """
-    rates = {"success": evaluation.overall}
-    rates |= {f"success/{task}": rate for task, rate in evaluation.per_task.items()}
-    numbers = {name: rate.rate for name, rate in rates.items()}
-    bounds = {"success_low": evaluation.overall.low, "success_high": evaluation.overall.high}
-    numbers |= {f"mean/{name}": mean for name, mean in evaluation.mean_metrics().items()}
-    return (
-        numbers | bounds | {f"timing/{name}": value for name, value in evaluation.timings.items()}
-    )
 
 
 def _write(
@@ -142,10 +128,10 @@ def _write(
         differences(evaluation, earlier_evaluation).in_words(night.what)
         for night, earlier_evaluation in zip(compared_with, loaded, strict=True)
     ]
-    _log(
+    store.log_numbers(
         client,
         run_id,
-        numbers_of(evaluation) | _counted(evaluation, loaded[0] if loaded else evaluation),
+        evidence.numbers(evaluation) | _counted(evaluation, loaded[0] if loaded else evaluation),
     )
     evidence.store(client, dataclasses.replace(champion, run_id=run_id), folder, evaluation.digest)
     tags = {
@@ -186,12 +172,3 @@ def _counted(evaluation: Evaluation, reference: Evaluation) -> dict[str, float]:
         metrics |= {f"{name}/{task}": getattr(count, name) for name in COUNTS}
         metrics[f"{REFERENCE}/{task}"] = sum(reference_solved[state] for state in states)
     return metrics
-
-
-def _log(client: "MlflowClient", run_id: str, numbers: Mapping[str, float]) -> None:
-    from mlflow.entities import Metric
-
-    now_ms = int(datetime.datetime.now().timestamp() * 1000)
-    metrics = [Metric(key, float(value), now_ms, 0) for key, value in numbers.items()]
-    for start in range(0, len(metrics), store.BATCH):
-        client.log_batch(run_id, metrics=metrics[start : start + store.BATCH])

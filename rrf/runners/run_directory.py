@@ -122,12 +122,13 @@ def note_run(run_dir: Path, run_id: str) -> None:
 
 
 def mlflow_run_of(checkpoint: str | Path) -> str | None:
-    """The id of the MLflow run of a checkpoint; None if it is not in a run directory.
+    """The id of the MLflow run of a checkpoint or run directory; None if it is in none.
 
     Raises:
         ValueError: If the file that names the run is damaged.
     """
-    for folder in Path(checkpoint).resolve().parents:
+    path = Path(checkpoint).resolve()
+    for folder in (path, *path.parents):
         if run_id := read_facts(folder / RUN).get("run_id"):
             return run_id
     return None

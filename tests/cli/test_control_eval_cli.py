@@ -11,7 +11,10 @@ import yaml
 
 from rrf import code_digest
 from rrf.evaluation.control import evaluate as control_evaluate
+from rrf.evaluation.results import Evaluation
 from rrf.lineage import EnvironmentLineage, Lineage
+from rrf.mlflow_store import store
+from rrf.runners.run_directory import write_facts
 from tests.evaluation.control.control_checkpoints import write_control_checkpoint
 
 CONFIGS = Path(__file__).parents[2] / "configs"
@@ -72,6 +75,23 @@ def rrf(home, monkeypatch):
         return result.output
 
     return run
+
+
+def test_the_run_that_trained_a_policy_shows_its_evaluation(home, rrf, monkeypatch, caplog):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{home / 'mlflow.db'}")
+    client = store.connect()
+    run_id = client.create_run(store.experiment_id(client, "train")).info.run_id
+    shutil.copytree(home / "run", home / "trained")
+    write_facts(home / "trained/run.json", {"run_id": run_id})
+    words = (home / "trained", "--num-videos", 0, "--out")
+    rrf(*words, home / "shown")
+    found = client.get_run(run_id).data.metrics
+    assert found["evaluation/quick/success"] == Evaluation.load(home / "shown").overall.rate
+    assert "evaluation/quick/mean/return" in found
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{home / 'no/folder/mlflow.db'}")
+    rrf(*words, home / "unseen")
+    assert Evaluation.load(home / "unseen").episodes == Evaluation.load(home / "shown").episodes
+    assert f"MLflow run {run_id} does not show this evaluation" in caplog.text
 
 
 def test_the_protocol_of_its_task_is_found_and_everything_written(home, rrf, monkeypatch):
