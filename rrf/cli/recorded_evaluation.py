@@ -31,7 +31,7 @@ def open_loop(candidate: "Candidate", dataset: str, out: Path | None) -> None:
     atomic.write_text(folder / "report.html", open_loop_page(result, candidate.label, shown))
     errors = ", ".join(f"{who} {result.total(who):.3f}" for who in (POLICY, MEAN, HOLD))
     typer.echo(f"error in standard deviations on {result.num_frames} frames: {errors}")
-    if not result.images_help:
+    if candidate.config["policy"]["cameras"] and not result.images_help:
         other = f"{result.total(OTHER):.3f}"
         typer.echo(f"the images do not help: with those of other frames, the error is {other}")
     typer.echo(f"report {folder / 'report.html'}")

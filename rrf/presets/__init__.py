@@ -73,6 +73,7 @@ PRESETS = Lookup(
         "compact-vla-pretrain-tokens": "rrf.presets.compact_vla:pretrain_tokens",
         "compact-vla-sft": "rrf.presets.compact_vla:sft",
         "compact-vla-sft-tokens": "rrf.presets.compact_vla:sft_tokens",
+        "compact-state": "rrf.presets.compact_vla:compact_state",
         "compact-vla-pretrain-others": "rrf.presets.vla_rl:pretrain_others",
         "compact-vla-one-demo": "rrf.presets.vla_rl:one_demo_sft",
         "compact-vla-one-demo-tokens": "rrf.presets.vla_rl:one_demo_sft_tokens",

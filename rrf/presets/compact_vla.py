@@ -68,6 +68,17 @@ def undertrained() -> SupervisedRunnerCfg:
     )
 
 
+def compact_state() -> SupervisedRunnerCfg:
+    """Imitation of recordings of states alone, of any robot: only `dataset` must be set."""
+    policy = CompactVLACfg(cameras=[], image_size=(0, 0), state_dim=0, action_dim=0)
+    return pretrain().replace(
+        experiment_name="compact-state",
+        instructions=None,
+        policy=policy,
+        algorithm=BehaviorCloningCfg(augmentation=AugmentationCfg(shift_px=0, state_noise=0.02)),
+    )
+
+
 def with_head(
     cfg: SupervisedRunnerCfg, experiment_name: str, head: ActionHeadCfg
 ) -> SupervisedRunnerCfg:

@@ -9,6 +9,14 @@ def is_held_out(episode: int, fraction: float) -> bool:
     return episode % interval == interval - 1
 
 
+def held_out(total: int, fraction: float) -> list[int]:
+    """The episodes of a dataset of `total` that are for validation: those of `is_held_out`, and the
+    last one where there are too few of them for that; of a single episode none.
+    """
+    numbers = [episode for episode in range(total) if is_held_out(episode, fraction)]
+    return numbers if numbers or not fraction or total < 2 else [total - 1]
+
+
 def split_range(text: str, total: int) -> range | None:
     """The episodes of a split such as "0:25", None if they are not within a dataset of `total`."""
     start, _, stop = str(text).partition(":")

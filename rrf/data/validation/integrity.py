@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 
 from rrf.data.conversion.checks_cfg import ChecksCfg
 from rrf.data.dataset import layout, parquet
-from rrf.data.dataset.held_out import is_held_out, split_range
+from rrf.data.dataset.held_out import held_out, split_range
 from rrf.data.language import DTYPE
 from rrf.data.schema import ACTION, IMAGE_PREFIX
 from rrf.data.validation.checks import CheckResult, Finding, result, results
@@ -285,7 +285,7 @@ def divisions(splits: Mapping[str, str], total: int, held_out_fraction: float) -
         for name, held_out in episodes.items()
         if name != first
     ]
-    kept = frozenset(number for number in range(total) if is_held_out(number, held_out_fraction))
+    kept = frozenset(held_out(total, held_out_fraction))
     if kept:
         divided.append(Division("held_out_fraction", frozenset(range(total)) - kept, kept))
     return divided

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rrf.data.dataset.held_out import is_held_out
+from rrf.data.dataset.held_out import held_out
 from rrf.data.dataset.history import history_options
 from rrf.data.dataset.layout import read_info
 from rrf.data.dataset.opening import open_dataset
@@ -192,7 +192,7 @@ def evaluate_held_out(candidate: Candidate, place: str | Path) -> tuple[OpenLoop
     cfg = PolicyCfg.from_dict(candidate.config["policy"])
     fraction = candidate.config.get("validation_fraction") or _DEFAULT_FRACTION
     total = read_info(place)["total_episodes"]
-    kept = [episode for episode in range(total) if is_held_out(episode, fraction)]
+    kept = held_out(total, fraction)
     if not kept:
         raise ValueError(
             f"{place} has {total} episodes, too few to hold out {fraction:.0%} of them; give a "

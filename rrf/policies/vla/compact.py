@@ -36,7 +36,8 @@ class CompactVLA(nn.Module):
         self.normalize_action = Normalize(norm_stats[ACTION], mode=cfg.action_normalization)
         self.instruction_encoder = InstructionEncoder(cfg.instruction_encoder)
         text_features = cfg.instruction_encoder.out_features
-        self.image_encoder = ImageEncoder(cfg.image_encoder, cfg.image_size, text_features)
+        if cfg.cameras:
+            self.image_encoder = ImageEncoder(cfg.image_encoder, cfg.image_size, text_features)
         self.state_encoder = nn.Linear(cfg.state_dim, cfg.state_features)
         joined = (
             len(cfg.cameras) * cfg.image_encoder.out_features + cfg.state_features + text_features

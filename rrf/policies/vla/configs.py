@@ -284,9 +284,10 @@ class PolicyCfg(Cfg):
         state_dim: int,
         action_dim: int,
     ) -> typing.Self:
+        seen = list(self.cameras or cameras)
         return self.replace(
-            cameras=list(self.cameras or cameras),
-            image_size=self.image_size if min(self.image_size) else image_size,
+            cameras=seen,
+            image_size=self.image_size if seen and min(self.image_size) else image_size,
             state_dim=self.state_dim or state_dim,
             action_dim=self.action_dim or action_dim,
         )
@@ -299,7 +300,8 @@ class PolicyCfg(Cfg):
         if lacking:
             raise ValueError(
                 f"the policy's {', '.join(lacking)} are not known; train it on a dataset, which "
-                "fills them in, or give them"
+                "fills them in, or give them. From a dataset without images learns the preset "
+                "compact-state"
             )
 
     def require_one_robot(self) -> None:

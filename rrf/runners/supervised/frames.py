@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from rrf import workspace
-from rrf.data.dataset.held_out import is_held_out
+from rrf.data.dataset.held_out import held_out
 from rrf.data.dataset.history import NOTHING, Past, history_options
 from rrf.data.schema import ACTION, STATE, Batch, Schema
 from rrf.policies.vla.configs import PolicyCfg
@@ -206,8 +206,8 @@ def _open_readers(
     from rrf.data.dataset.opening import open_dataset
 
     total = read_info(root)["total_episodes"]
-    held_out = [episode for episode in range(total) if is_held_out(episode, validation_fraction)]
-    kept = [episode for episode in range(total) if not is_held_out(episode, validation_fraction)]
+    validated = held_out(total, validation_fraction)
+    kept = [episode for episode in range(total) if episode not in set(validated)]
     if episodes_per_instruction is not None:
         whole = open_dataset(root, chunk_length, instructions)
         kept = [
@@ -226,7 +226,7 @@ def _open_readers(
     if not validation_fraction:
         return training, None
     try:
-        validation = open_dataset(root, chunk_length, instructions, held_out, **options)
+        validation = open_dataset(root, chunk_length, instructions, validated, **options)
     except ValueError as error:
         raise ValueError(
             f"{error}: {total} episodes are too few to hold out {validation_fraction:.0%} of them; "

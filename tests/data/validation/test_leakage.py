@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from rrf.data.conversion.convert import convert
-from rrf.data.dataset.held_out import is_held_out, split_range
+from rrf.data.dataset.held_out import held_out, is_held_out, split_range
 from rrf.data.formats.robomimic import write_robomimic
 from rrf.data.schema import ACTION, STATE
 from rrf.data.validation.integrity import divisions, leakage_findings
@@ -47,6 +47,13 @@ def test_the_held_out_rule_takes_every_nth_episode():
     assert not any(is_held_out(episode, 0) for episode in range(12))
 
 
+def test_of_few_episodes_the_last_one_is_held_out():
+    assert held_out(24, 0.08) == [11, 23]
+    assert held_out(10, 0.08) == [9]
+    assert held_out(2, 0.25) == [1]
+    assert held_out(1, 0.25) == held_out(10, 0) == []
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -70,7 +77,8 @@ def test_every_split_is_compared_with_train_and_the_held_out_rule_with_the_rest(
         "splits.val": ({0, 1, 2, 3}, {4}),
         "held_out_fraction": ({0, 2, 4}, {1, 3, 5}),
     }
-    assert divisions({"train": "0:6"}, 6, 0.08) == []  # too few to hold any out
+    (only,) = divisions({"train": "0:6"}, 6, 0.08)
+    assert only.held_out == {5}
 
 
 def test_different_episodes_do_not_leak(tables):

@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 import torch
 
+from rrf.data.dataset.held_out import is_held_out
 from rrf.data.schema import STATE
 from rrf.policies import DiscreteTokenHeadCfg
 from rrf.policies.vla.vlm_configs import VLMPolicyCfg
 from rrf.runners.checkpoints import checkpoint
 from rrf.runners.checkpoints.deployable import deployable_digest
 from rrf.runners.interruption import Interrupted, SignalWatch
-from rrf.runners.supervised.frames import is_held_out, open_split
+from rrf.runners.supervised.frames import open_split
 from rrf.runners.supervised.runner import SupervisedRunner
 from tests.runners.supervised.conftest import tiny_policy_cfg, tiny_run_cfg, write_synthetic
 
@@ -152,8 +153,8 @@ def test_held_out_episodes_are_the_same_for_every_selection_of_instructions(data
 
 
 def test_too_few_episodes_to_hold_one_out_is_an_error_that_says_so(tmp_path):
-    small = write_synthetic(tmp_path / "small", num_episodes=2)
-    with pytest.raises(ValueError, match=r"2 episodes are too few to hold out 25% of them"):
+    small = write_synthetic(tmp_path / "small", num_episodes=1)
+    with pytest.raises(ValueError, match=r"1 episodes are too few to hold out 25% of them"):
         open_split(small, 2, None, 0.25)
 
 
