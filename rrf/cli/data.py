@@ -145,8 +145,11 @@ def convert(
         int, typer.Option(min=1, help="Number of processes; each converts whole recordings.")
     ] = 2,
     fps: Annotated[
-        int | None,
-        typer.Option(help="Frame rate to use instead of the config's; keeps every k-th frame."),
+        float | None,
+        typer.Option(
+            help="Frame rate to use instead of the config's; keeps every k-th frame, unless the "
+            "config has resample."
+        ),
     ] = None,
     image_size: Annotated[
         str, typer.Option(help="Image size to use instead of the config's: 224, or HEIGHTxWIDTH.")
@@ -197,7 +200,7 @@ def convert(
     say(f"{frames} frames in {shown(out)}")
 
 
-def _conversion_changes(fps: int | None, image_size: str, storage: str) -> dict:
+def _conversion_changes(fps: float | None, image_size: str, storage: str) -> dict:
     changes: dict = {}
     if fps is not None:
         changes["fps"] = fps

@@ -21,7 +21,7 @@ class Encoding:
         if self.storage not in ("image", "video"):
             raise ValueError(f"storage is '{self.storage}', must be 'image' or 'video'")
 
-    def keyframe_interval(self, fps: int) -> int:
+    def keyframe_interval(self, fps: float) -> int:
         """Frames from one keyframe to the next, at most."""
         if self.keyframe_interval_s is not None:
             return max(1, int(self.keyframe_interval_s * fps))

@@ -58,6 +58,15 @@ class Timed(typing.Protocol):
 
 
 @typing.runtime_checkable
+class SeveralRates(typing.Protocol):
+    """A source whose arrays may have rows at different rates."""
+
+    def allow_rates(self) -> None:
+        """Give arrays of different lengths instead of refusing them."""
+        ...
+
+
+@typing.runtime_checkable
 class Annotated(typing.Protocol):
     """A source whose recordings may have depth maps, and language annotations under the keys of
     `rrf.data.language.COLUMNS`.

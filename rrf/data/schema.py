@@ -79,7 +79,7 @@ class PixelMap:
 class Schema:
     """What every episode of one dataset holds."""
 
-    fps: int
+    fps: float  # an int where it is a whole number
     image_size: tuple[int, int]  # (height, width) in pixels; (0, 0) without cameras
     cameras: tuple[str, ...]  # none in a dataset of states alone
     state: Vector

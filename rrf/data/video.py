@@ -28,7 +28,7 @@ class VideoReader:
     def __init__(
         self,
         path: Path | RemotePath,
-        fps: int,
+        fps: float,
         pixels: typing.Literal["rgb24", "gray12le"] = "rgb24",
     ):
         self._path = path

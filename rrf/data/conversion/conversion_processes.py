@@ -118,7 +118,7 @@ def _converter() -> RecordingConverter:
     """Made with the first recording: what `_begin` raised would not reach the parent process."""
     load_plugins()
     dataset = DatasetCfg.from_dict(_Worker.cfg)
-    return RecordingConverter(dataset, dataset.source.reader(_Worker.raw))
+    return RecordingConverter(dataset, dataset.reader(_Worker.raw))
 
 
 def _convert(recording: dict, part: str) -> None:

@@ -91,7 +91,7 @@ def convert(
         After any of them, what stood at `out` is unchanged.
     """
     raw, out = Path(raw), Path(out)
-    source = cfg.source.reader(raw)
+    source = cfg.reader(raw)
     parts = _part_names(cfg, raw, source)
     known = source.keys()
     _check_keys(cfg, known)

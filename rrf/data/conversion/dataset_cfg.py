@@ -15,11 +15,12 @@ from rrf import workspace
 from rrf.config import Cfg, configclass, did_you_mean, first_error, read_yaml
 from rrf.data.conversion.checks_cfg import ChecksCfg
 from rrf.data.conversion.edit_cfg import EditCfg
+from rrf.data.conversion.resample_cfg import ResampleCfg
 from rrf.data.conversion.vector_cfg import VectorCfg
 from rrf.data.encoding import Codec, Encoding
 from rrf.data.formats.source_path import local_path
 from rrf.data.formats.sources import SOURCES
-from rrf.data.raw import Source, Timed
+from rrf.data.raw import SeveralRates, Source, Timed
 from rrf.data.schema import PixelMap, Schema
 
 _TAKEN_NAMES = ("raw", "converted", "reports")  # other directories in datasets/
@@ -111,8 +112,11 @@ class DatasetCfg(Cfg):
     """Name of the dataset; the file is configs/datasets/NAME.yaml."""
     source: SourceCfg
     """Where the raw recordings lie."""
-    fps: int
-    """Frames per second of the dataset: what the recordings say, or a whole fraction of it."""
+    fps: float
+    """Frames per second of the dataset, to at most three decimals: what the recordings say, or a
+    whole fraction of it; with `resample` any."""
+    resample: ResampleCfg | None = None
+    """Make frames of this rate out of recordings of any; none: each is a recorded one."""
     storage: typing.Literal["image", "video"] = "image"
     """How images are stored: inside parquet, or as video."""
     jpeg: typing.Literal["keep", "transcode"] = "keep"
@@ -161,8 +165,9 @@ class DatasetCfg(Cfg):
     """How strict validation is."""
 
     def __post_init__(self):
-        if self.fps <= 0:
-            raise ValueError(f"fps is {self.fps}, must be positive")
+        if self.fps <= 0 or round(self.fps, 3) != self.fps:
+            raise ValueError(f"fps is {self.fps}, must be positive, with at most three decimals")
+        self._check_resampling()
         if self.image_size is not None and (len(self.image_size) != 2 or min(self.image_size) <= 0):
             raise ValueError(f"image_size is {self.image_size}, must be [height, width]")
         if self.cameras and self.image_size is None:
@@ -184,16 +189,44 @@ class DatasetCfg(Cfg):
                     f"{did_you_mean(name, self.state.names)}"
                 )
 
+    def _check_resampling(self) -> None:
+        if self.resample is None:
+            return
+        if self.after_action:
+            raise ValueError(
+                "after_action and resample exclude each other: by their time stamps, rows are "
+                "put where they belong"
+            )
+        known = [*self.state.names, *self.action.names]
+        for name in self.resample.nearest:
+            if name not in known:
+                raise ValueError(f"resample.nearest: no '{name}'{did_you_mean(name, known)}")
+
     @property
     def encoding(self) -> Encoding:
         """How images are compressed."""
         return Encoding(self.storage, self.codec, self.keyframe_interval_s, self.jpeg == "keep")
 
+    def reader(self, path: Path) -> Source:
+        """The reader of the recordings, which lie at `path` on this machine.
+
+        Raises ValueError if they have several rates, which their format cannot have.
+        """
+        source = self.source.reader(path)
+        if self.resample is not None and self.resample.times_of:
+            if not isinstance(source, SeveralRates):
+                raise ValueError(
+                    f"resample.times_of: all arrays of the format {self.source.format} have the "
+                    "same rows; leave it out"
+                )
+            source.allow_rates()
+        return source
+
     def schema(self) -> Schema:
         """What every episode of this dataset holds."""
         height, width = self.image_size if self.image_size and self.cameras else (0, 0)
         return Schema(
-            fps=self.fps,
+            fps=int(self.fps) if self.fps.is_integer() else self.fps,
             image_size=(height, width),
             cameras=tuple(self.cameras),
             state=self.state.vector(),

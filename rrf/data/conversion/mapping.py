@@ -1,12 +1,9 @@
 """Episodes in a source's own terms to episodes of a dataset, as `configs/datasets/NAME.yaml` says.
 
-Order: take the keys and parts named, pair actions with what was seen before them, leave out frames
-where the dataset's fps is a whole fraction of the recordings', convert, cast to float32. Of the k
-frames that become one, images and state are those of the first (seen before the action); of the
-action, increments are summed and absolute dimensions taken from the last; rewards are summed;
-success and termination are those of any.
+Order: take the keys and parts named, pair actions with what was seen before them, make frames of
+the recorded rows (`rrf.data.conversion.frames`), convert, cast to float32.
 
-Legend: T frames of an episode, D dimensions, k recorded frames per frame of the dataset.
+Legend: R recorded rows, T frames of an episode, D dimensions.
 """
 
 import math
@@ -17,8 +14,9 @@ import numpy as np
 from rrf import atomic
 from rrf.config import did_you_mean
 from rrf.data.conversion.dataset_cfg import DatasetCfg, MapCfg
+from rrf.data.conversion.frames import Frames, Resampling, Thinning
 from rrf.data.conversion.vector_cfg import VectorCfg
-from rrf.data.conversion.vectors import convert, pick_actions, sums
+from rrf.data.conversion.vectors import convert
 from rrf.data.dataset.maps import decode_map
 from rrf.data.image_header import read_image_header
 from rrf.data.images import decode_image, resize
@@ -27,6 +25,7 @@ from rrf.data.memory import check_fits
 from rrf.data.raw import RawEpisode
 from rrf.data.schema import IMAGE_PREFIX, EncodedImages, Episode
 
+STATE_NAME = "state"  # in DatasetCfg.after_action
 LAST = "last"  # DatasetCfg.success: every episode ends in success
 _FPS_TOLERANCE = 2e-3  # 29.97 counts as 30
 
@@ -45,6 +44,10 @@ def raw_keys(cfg: DatasetCfg) -> dict[str, str]:
         keys[cfg.success] = "success"
     if cfg.terminated is not None:
         keys[cfg.terminated] = "terminated"
+    if cfg.resample is not None:
+        keys |= {clock: "resample.times_of" for clock in cfg.resample.times_of.values()}
+        if cfg.resample.times is not None:
+            keys[cfg.resample.times] = "resample.times"
     return keys
 
 
@@ -66,29 +69,23 @@ class Mapper:
         """
         cfg = self._cfg
         self._read = {}
-        length = len(self._numbers(raw, cfg.action.selectors()[0].key))
-        if cfg.after_action and (length < 2 or raw.language is not None):
-            why = "has a single frame" if length < 2 else "has language annotations"
-            raise ValueError(f"{raw.source} {why}, which after_action of the config cannot treat")
-        step, done = self._step(raw), self._rows("action")
-        state = self._vector(raw, cfg.state, length)[self._rows("state")]
-        state = convert(state[::step], cfg.state)
-        recorded = self._vector(raw, cfg.action, length)[done]
-        action = convert(pick_actions(recorded, cfg.action, step), cfg.action, state, cfg.state)
+        frames = self._frames(raw)
+        state = convert(self._vector(raw, cfg.state, frames, is_state=True), cfg.state)
+        recorded = self._vector(raw, cfg.action, frames, is_state=False)
+        action = convert(recorded, cfg.action, state, cfg.state)
         reward = success = terminated = None
         if cfg.reward is not None:
-            reward = sums(self._column(raw, cfg.reward, length)[done], step).astype(np.float32)
-        if cfg.success is not None:
-            flags = np.arange(length) == length - 1
-            if cfg.success != LAST:
-                flags = self._column(raw, cfg.success, length) > 0
-            success = sums(flags[done].astype(np.int64), step) > 0
+            received = self._column(raw, cfg.reward, frames)
+            reward = frames.totals(cfg.reward, received).astype(np.float32)
+        if cfg.success == LAST:
+            success = np.arange(len(action)) == len(action) - 1
+        elif cfg.success is not None:
+            success = self._flags(raw, cfg.success, frames)
         if cfg.terminated is not None:
-            flags = self._column(raw, cfg.terminated, length) > 0
-            terminated = sums(flags[done].astype(np.int64), step) > 0
+            terminated = self._flags(raw, cfg.terminated, frames)
         return Episode(
             images={
-                camera: self._images(raw, key, camera, length, step)
+                camera: self._images(raw, key, camera, frames)
                 for camera, key in cfg.cameras.items()
             },
             state=state.astype(np.float32),
@@ -99,27 +96,61 @@ class Mapper:
             success=success,
             terminated=terminated,
             maps={
-                name: self._map(raw, map_cfg, f"{raw.source}: {map_cfg.key} (maps.{name})", length)[
-                    self._rows(name)
-                ][::step]
+                name: self._map(raw, map_cfg, f"{raw.source}: {map_cfg.key} (maps.{name})", frames)[
+                    frames.rows(map_cfg.key, name)
+                ]
                 for name, map_cfg in cfg.maps.items()
             },
-            language=self._language(raw, step),
+            language=self._language(raw, frames),
         )
 
-    def _rows(self, name: str) -> slice:
-        """The rows that are kept of what was recorded, so that each belongs to its action."""
-        if not self._cfg.after_action:
-            return slice(None)
-        return slice(0, -1) if name in self._cfg.after_action else slice(1, None)
+    def _frames(self, raw: RawEpisode) -> Frames:
+        """Which rows become frames."""
+        cfg = self._cfg
+        length = len(self._numbers(raw, cfg.action.selectors()[0].key))
+        if cfg.resample is None:
+            if cfg.after_action and (length < 2 or raw.language is not None):
+                why = "has a single frame" if length < 2 else "has language annotations"
+                raise ValueError(
+                    f"{raw.source} {why}, which after_action of the config cannot treat"
+                )
+            return Thinning(length, self._step(raw), cfg.after_action)
+        if raw.language is not None:
+            raise ValueError(
+                f"{raw.source} has language annotations, which cannot be resampled; leave them "
+                "out: language: drop"
+            )
+        clocks = {*cfg.resample.times_of.values(), cfg.resample.times}
+        keys = [key for key in raw_keys(cfg) if key not in clocks]
+        texts = cfg.instruction.key if cfg.instruction is not None else None
+        rate = self._rate(raw)
+        frames = Resampling(
+            cfg.resample,
+            cfg.fps,
+            [key for key in keys if key != texts],
+            lambda key: self._column(raw, key, None),
+            np.arange(length) / rate,
+            raw.source,
+        )
+        how = f"resampled to {cfg.fps:g} frames/s from {rate:g}"
+        if cfg.resample.times is not None:
+            how = f"resampled to {cfg.fps:g} frames/s by {cfg.resample.times}"
+        nearest = ", ".join(["images, maps, texts", *cfg.resample.nearest])
+        self._warn(f"{how}: states and actions are interpolated, {nearest} the nearest", raw.source)
+        return frames
 
-    def _language(self, raw: RawEpisode, step: int) -> Language | None:
+    def _language(self, raw: RawEpisode, frames: Frames) -> Language | None:
         """The annotations, whose events of k frames stand on the one that is kept."""
         if raw.language is None:
             return None
+        assert isinstance(frames, Thinning)
         cameras = {key: f"{IMAGE_PREFIX}{name}" for name, key in self._cfg.cameras.items()}
         hint = "language: drop in the config"
-        return raw.language.thinned(step).renamed(cameras, raw.source, hint)
+        return raw.language.thinned(frames.step).renamed(cameras, raw.source, hint)
+
+    def _rate(self, raw: RawEpisode) -> float:
+        """Rows per second."""
+        return self._cfg.source.fps or raw.fps or raw.usual_fps or self._cfg.fps
 
     def _step(self, raw: RawEpisode) -> int:
         """k: every how many recorded frames there is one in the dataset."""
@@ -128,7 +159,7 @@ class Mapper:
             self._warn(
                 f"the recordings say {raw.fps:g} frames/s, source.fps says {declared:g}", raw.source
             )
-        rate = declared or raw.fps or raw.usual_fps or fps
+        rate = self._rate(raw)
         step = round(rate / fps)
         if step < 1 or not math.isclose(step * fps, rate, rel_tol=_FPS_TOLERANCE):
             other = raw.declared_fps
@@ -138,39 +169,65 @@ class Mapper:
                     f"the metadata say {other:g}: if that is right, set source: {{fps: {other:g}}}"
                 )
             raise ValueError(
-                f"{raw.source} was recorded at {rate:g} frames/s, but the config says fps: {fps}; "
-                f"it must be a whole fraction of the recorded rate ({hint})"
+                f"{raw.source} was recorded at {rate:g} frames/s, but the config says fps: {fps:g}"
+                f"; it must be a whole fraction of the recorded rate ({hint}), or write resample: "
+                "{}, which interpolates between frames"
             )
         if step > 1:
-            self._warn(f"one of {step} frames is kept: {rate:g} to {fps} frames/s", raw.source)
+            self._warn(f"one of {step} frames is kept: {rate:g} to {fps:g} frames/s", raw.source)
         return step
 
-    def _vector(self, raw: RawEpisode, vector: VectorCfg, length: int) -> np.ndarray:
-        """float64 [T, D] as recorded."""
-        parts = []
+    def _vector(
+        self, raw: RawEpisode, vector: VectorCfg, frames: Frames, is_state: bool
+    ) -> np.ndarray:
+        """float64 [T, D], not converted."""
+        parts: list[tuple[str, np.ndarray]] = []
         for selector in vector.selectors():
             values = self._numbers(raw, selector.key)
-            if len(values) != length:
-                raise ValueError(
-                    f"{raw.source}: {selector.key} has {len(values)} frames, others {length}"
-                )
+            self._check_length(f"{raw.source}: {selector.key}", selector.key, len(values), frames)
             part, width = selector.part, values.shape[1]
             if max(part.start or 0, part.stop or 0) > width or not len(range(width)[part]):
                 raise ValueError(
                     f"{raw.source}: {selector.text} lies outside the {width} dimensions it has"
                 )
-            parts.append(values[:, part])
-        values = np.concatenate(parts, axis=1).astype(np.float64)
-        if values.shape[1] != len(vector.names):
+            parts.append((selector.key, values[:, part].astype(np.float64)))
+        width = sum(values.shape[1] for _, values in parts)
+        if width != len(vector.names):
             raise ValueError(
-                f"{raw.source}: {' + '.join(vector.keys)} has {values.shape[1]} dimensions, "
+                f"{raw.source}: {' + '.join(vector.keys)} has {width} dimensions, "
                 f"the config names {len(vector.names)}"
             )
-        return values
+        columns, first = [], 0
+        for key, values in parts:
+            names = vector.names[first : first + values.shape[1]]
+            first += len(names)
+            columns.append(
+                frames.states(key, STATE_NAME, values, names)
+                if is_state
+                else frames.actions(key, values, names, vector.summed())
+            )
+        return np.concatenate(columns, axis=1)
 
-    def _column(self, raw: RawEpisode, key: str, length: int) -> np.ndarray:
-        """float64 [T]; a single value per episode stands at its last frame, after zeros."""
+    def _check_length(self, where: str, key: str, length: int, frames: Frames) -> None:
+        expected = frames.num_rows(key)
+        if length == expected:
+            return
+        hint = ""
+        if self._cfg.resample is not None:
+            hint = "; name its time stamps: resample: {times_of: {" + f"{key}: …" + "}}"
+        raise ValueError(f"{where} has {length} frames, others {expected}{hint}")
+
+    def _flags(self, raw: RawEpisode, key: str, frames: Frames) -> np.ndarray:
+        """bool [T]"""
+        flags = self._column(raw, key, frames) > 0
+        return frames.totals(key, flags.astype(np.int64)) > 0
+
+    def _column(self, raw: RawEpisode, key: str, frames: Frames | None) -> np.ndarray:
+        """float64 [R]; a single value per episode stands at its last row, after zeros. Without
+        `frames` of any length.
+        """
         values = self._numbers(raw, key)
+        length = len(values) if frames is None else frames.num_rows(key)
         if values.shape[1] == 1 and len(values) == 1 < length:
             return np.concatenate([np.zeros(length - 1), values[0]])
         if values.shape != (length, 1):
@@ -211,7 +268,7 @@ class Mapper:
         return raw.arrays[key]
 
     def _images(
-        self, raw: RawEpisode, key: str, camera: str, length: int, step: int
+        self, raw: RawEpisode, key: str, camera: str, frames: Frames
     ) -> np.ndarray | EncodedImages:
         where = f"{raw.source}: {key} ({IMAGE_PREFIX}{camera})"
         if key not in raw.images:
@@ -220,19 +277,22 @@ class Mapper:
                 array = raw.arrays[key]
                 hint = f": it holds {array.dtype}{list(array.shape)}; name it under maps, if it is"
                 hint += " depth, a mask or the like"
+                if array.dtype.kind == "f" and array.ndim == 4:
+                    hint += "; of HDF5, if it is RGB, write source: {options: {white: 1}}"
             raise ValueError(f"{raw.source} has no images under the key '{key}'{hint}")
         images = raw.images[key]
-        if len(images) != length:
-            raise ValueError(f"{where} has {len(images)} frames, the action {length}")
+        self._check_length(where, key, len(images), frames)
+        rows = frames.rows(key, camera)
+        numbers = np.arange(len(images))[rows]
         if isinstance(images, EncodedImages):
-            images = EncodedImages(images.blobs[self._rows(camera)][::step], images.suffix)
-            sizes = _sizes(images, where, step)
+            images = EncodedImages([images.blobs[row] for row in numbers], images.suffix)
+            sizes = _sizes(images, where, numbers)
         else:
             if images.dtype != np.uint8 or images.ndim != 4 or images.shape[3] != 3:
                 raise ValueError(
                     f"{where} is {images.dtype}{list(images.shape)}, expected uint8[T, H, W, 3]"
                 )
-            images = images[self._rows(camera)][::step]
+            images = images[rows]
             sizes = [images.shape[1:3]]
         height, width = self._cfg.schema().image_size
         if tuple(sizes[0]) == (height, width):
@@ -244,10 +304,10 @@ class Mapper:
                 raw.source,
             )
         check_fits((len(images), height, width, 3), 1, f"{where}, resized to uint8")
-        frames = images if isinstance(images, np.ndarray) else _decoded(images, where, step)
-        return np.stack([resize(image, (height, width)) for image in frames])
+        pixels = images if isinstance(images, np.ndarray) else _decoded(images, where, numbers)
+        return np.stack([resize(image, (height, width)) for image in pixels])
 
-    def _map(self, raw: RawEpisode, cfg: MapCfg, where: str, length: int) -> np.ndarray:
+    def _map(self, raw: RawEpisode, cfg: MapCfg, where: str, frames: Frames) -> np.ndarray:
         """Images that are not RGB, [T, H, W], exactly as recorded."""
         images = raw.images.get(cfg.key)
         if isinstance(images, EncodedImages):
@@ -264,8 +324,7 @@ class Mapper:
                 f"{where} has frames of {list(values.shape[1:])}, the config says size: "
                 f"[{height}, {width}]; maps keep the size they were recorded with"
             )
-        if len(values) != length:
-            raise ValueError(f"{where} has {len(values)} frames, the action {length}")
+        self._check_length(where, cfg.key, len(values), frames)
         if not np.can_cast(values.dtype, cfg.dtype, "safe"):
             raise ValueError(
                 f"{where} is {values.dtype}, which dtype: {cfg.dtype} of the config cannot hold "
@@ -331,11 +390,11 @@ def _parse_json(texts: np.ndarray, where: str) -> np.ndarray:
     return np.stack(rows)
 
 
-def _sizes(images: EncodedImages, where: str, step: int) -> list[tuple[int, int]]:
+def _sizes(images: EncodedImages, where: str, rows: np.ndarray) -> list[tuple[int, int]]:
     """(height, width) of each, which must be the same, without decoding."""
     sizes = []
-    for index, blob in enumerate(images.blobs):
-        at = f"{where} at frame {index * step}"
+    for row, blob in zip(rows.tolist(), images.blobs, strict=True):
+        at = f"{where} at frame {row}"
         try:
             sizes.append(read_image_header(blob).size)
         except ValueError as error:
@@ -346,9 +405,9 @@ def _sizes(images: EncodedImages, where: str, step: int) -> list[tuple[int, int]
     return sizes
 
 
-def _decoded(images: EncodedImages, where: str, step: int) -> Iterator[np.ndarray]:
-    for index, blob in enumerate(images.blobs):
+def _decoded(images: EncodedImages, where: str, rows: np.ndarray) -> Iterator[np.ndarray]:
+    for row, blob in zip(rows.tolist(), images.blobs, strict=True):
         try:
             yield decode_image(blob)
         except ValueError as error:
-            raise ValueError(f"{where} at frame {index * step}: {error}") from error
+            raise ValueError(f"{where} at frame {row}: {error}") from error

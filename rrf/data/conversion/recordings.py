@@ -12,7 +12,7 @@ from rrf.data.conversion.mapping import Mapper, raw_keys
 from rrf.data.conversion.parts import write_part
 from rrf.data.language import COLUMNS
 from rrf.data.memory import no_room
-from rrf.data.raw import Recording, Source
+from rrf.data.raw import RawEpisode, Recording, Source
 from rrf.data.schema import Schema
 
 
@@ -74,7 +74,7 @@ class RecordingConverter:
                 episode = encode_episode(mapper(raw), self._schema, self._cfg.encoding)
                 counters.add(len(episode))
                 continues.append(raw.continues)
-                problems.append(raw.problems)
+                problems.append(self._open_problems(raw))
                 yield episode
                 on_episode(len(episode))
             if counters.episodes != recording.num_episodes:
@@ -98,6 +98,13 @@ class RecordingConverter:
             write_part(part, self._schema, episodes(), facts)
         except MemoryError as error:
             raise no_room(f"{recording.paths[0]} ({recording.name})", error) from error
+
+    def _open_problems(self, raw: RawEpisode) -> Problems | None:
+        """What the recording contradicts; resampling has dealt with uneven time stamps."""
+        is_timed = self._cfg.resample is not None and self._cfg.resample.times is not None
+        if raw.problems is None or not is_timed:
+            return raw.problems
+        return [(check, value) for check, value in raw.problems if check != "timestamps"]
 
     def _noticed(self) -> list[str]:
         return list(self._source.warnings) if isinstance(self._source, Noticing) else []

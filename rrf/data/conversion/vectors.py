@@ -11,12 +11,13 @@ import numpy as np
 from rrf.data.conversion.vector_cfg import ConvertCfg, VectorCfg
 
 
-def pick_actions(recorded_td: np.ndarray, cfg: VectorCfg, step: int) -> np.ndarray:
-    """One action for every `step` recorded ones: increments summed, of the others the last."""
+def pick_actions(recorded_td: np.ndarray, summed: list[int], step: int) -> np.ndarray:
+    """One action for every `step` recorded ones: the dimensions `summed` are increments and added
+    up, of the others the last is taken.
+    """
     last = np.minimum(np.arange(0, len(recorded_td), step) + step, len(recorded_td)) - 1
     picked = recorded_td[last]
-    columns = [cfg.names.index(name) for name in cfg.summed()]
-    picked[:, columns] = sums(recorded_td[:, columns], step)
+    picked[:, summed] = sums(recorded_td[:, summed], step)
     return picked
 
 

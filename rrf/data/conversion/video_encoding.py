@@ -47,7 +47,7 @@ def check_video_size(height: int, width: int) -> None:
 
 def encode_video(
     images: Iterable[np.ndarray],
-    fps: int,
+    fps: float,
     size: tuple[int, int],
     codec: Codec,
     keyframe_interval: int,
@@ -66,7 +66,8 @@ def encode_video(
     buffer = io.BytesIO()
     with av.open(buffer, "w", format="mp4") as container:
         options = options | {"g": str(keyframe_interval)}
-        stream = container.add_stream(encoder, rate=fps, options=options)
+        rate = exact_rate(fps)
+        stream = container.add_stream(encoder, rate=rate, options=options)
         assert isinstance(stream, VideoStream)
         (stream.height, stream.width), stream.pix_fmt = size, "yuv420p"
         stream.thread_count = 1
@@ -74,10 +75,15 @@ def encode_video(
             stream.codec_context.open()
         for index, image in enumerate(images):
             frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(image), format="rgb24")
-            frame.pts, frame.time_base = index, Fraction(1, fps)
+            frame.pts, frame.time_base = index, 1 / rate
             container.mux(stream.encode(frame))
         container.mux(stream.encode(None))
     return buffer.getvalue()
+
+
+def exact_rate(fps: float) -> Fraction:
+    """Frames per second as a fraction, of at most three decimals."""
+    return Fraction(round(fps * 1000), 1000)
 
 
 @contextlib.contextmanager
@@ -98,7 +104,7 @@ def _same_scheduling() -> Iterator[None]:
             os.sched_setscheduler(0, policy, parameters)
 
 
-def cut_video(path: Path, fps: int, first: int, num_frames: int) -> bytes:
+def cut_video(path: Path, fps: float, first: int, num_frames: int) -> bytes:
     """An mp4 file of some frames of another, as they are compressed.
 
     Raises:
@@ -112,7 +118,7 @@ def cut_video(path: Path, fps: int, first: int, num_frames: int) -> bytes:
             stream = container.add_stream_from_template(template, opaque=True)
             stream.time_base = template.time_base
             assert template.time_base is not None
-            ticks = round(1 / (fps * template.time_base))
+            ticks = round(1 / (exact_rate(fps) * template.time_base))
             source.seek(first * ticks, stream=template)
             for packet in source.demux(template):
                 if num_copied == num_frames:
@@ -149,7 +155,7 @@ def decoder_settings(source: InputContainer) -> bytes:
 class VideoFile:
     """One mp4 file that grows by whole episodes, all with the same `decoder_settings`."""
 
-    def __init__(self, path: Path, fps: int):
+    def __init__(self, path: Path, fps: float):
         path.parent.mkdir(parents=True, exist_ok=True)
         self._container = av.open(str(path), "w")
         self._stream: VideoStream | None = None
@@ -164,7 +170,7 @@ class VideoFile:
             self._stream = self._container.add_stream_from_template(template, opaque=True)
             self._stream.time_base = template.time_base
         assert template.time_base is not None
-        ticks = round(1 / (self._fps * template.time_base))  # of one frame
+        ticks = round(1 / (exact_rate(self._fps) * template.time_base))  # of one frame
         for packet in source.demux(template):
             if packet.pts is None:  # the flushing packet at the end
                 continue

@@ -44,7 +44,7 @@ class Cameras:
 
     keys: Mapping[str, str]  # camera -> its feature in the dataset
     image_size: tuple[int, int]  # the same for all cameras
-    fps: int
+    fps: float
 
 
 @dataclasses.dataclass(frozen=True)

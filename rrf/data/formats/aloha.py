@@ -25,8 +25,9 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-from rrf.config import Cfg, configclass
+from rrf.config import configclass
 from rrf.data.formats import hdf5
+from rrf.data.formats.hdf5_shapes import ShapeOptions, describe, shaped
 from rrf.data.formats.padded_images import decode_all, describe_padded, is_padded, read_padded
 from rrf.data.raw import RawEpisode, Recording
 from rrf.data.schema import EncodedImages
@@ -39,7 +40,7 @@ _NOT_PER_FRAME = ("compress_len", *_SAID_IN_DATASETS)
 
 
 @configclass
-class AlohaOptions(Cfg):
+class AlohaOptions(ShapeOptions):
     """`source.options` of the format aloha."""
 
     pattern: str = "**/episode_*.hdf5"
@@ -54,6 +55,11 @@ class AlohaSource:
     def __init__(self, path: Path, options: dict):
         self.path = Path(path)
         self.options = AlohaOptions.from_dict(options)
+        self._has_one_rate = True
+
+    def allow_rates(self) -> None:
+        """See `rrf.data.raw.SeveralRates`."""
+        self._has_one_rate = False
 
     def recordings(self) -> list[Recording]:
         return [
@@ -64,7 +70,7 @@ class AlohaSource:
         path = self._files()[0]
         with hdf5.open_file(path) as file:
             return {
-                key: _describe(dataset, key, str(path))
+                key: _describe(dataset, key, str(path), self.options)
                 for key, dataset in _frames(file, str(path)).items()
             }
 
@@ -77,7 +83,7 @@ class AlohaSource:
                 if key not in known:
                     raise hdf5.unknown_key(key, known, where)
             columns = ((key, self._read(file, known[key], key, where)) for key in keys)
-            arrays, images = hdf5.arrays_and_images(columns, where)
+            arrays, images = hdf5.arrays_and_images(columns, where, self._has_one_rate)
             fps = hdf5.number_attribute((file,), "fps", where)
             yield RawEpisode(arrays, images, _instruction(file, where), where, fps, usual_fps=_FPS)
 
@@ -87,7 +93,7 @@ class AlohaSource:
     def _read(
         self, file: h5py.File, dataset: h5py.Dataset, key: str, where: str
     ) -> np.ndarray | EncodedImages:
-        values = _read(file, dataset, key, where)
+        values = _read(file, dataset, key, where, self.options)
         if not key.startswith(_IMAGES) or self.options.channels == "rgb":
             return values
         if isinstance(values, EncodedImages):
@@ -121,17 +127,19 @@ def _is_encoded(dataset: h5py.Dataset, key: str) -> bool:
     return key.startswith(_IMAGES) and is_padded(dataset)
 
 
-def _describe(dataset: h5py.Dataset, key: str, where: str) -> str:
+def _describe(dataset: h5py.Dataset, key: str, where: str, options: ShapeOptions) -> str:
     if _is_encoded(dataset, key):
         return describe_padded(dataset, key, where)
-    return str(hdf5.describe(dataset))
+    return str(describe(dataset, options))
 
 
 def _read(
-    file: h5py.File, dataset: h5py.Dataset, key: str, where: str
+    file: h5py.File, dataset: h5py.Dataset, key: str, where: str, options: ShapeOptions
 ) -> np.ndarray | EncodedImages:
     if not _is_encoded(dataset, key):
-        return hdf5.channels_last(hdf5.read(file, key, where))
+        actions = hdf5.find(file, "action", where)
+        num_actions = len(actions) if isinstance(actions, h5py.Dataset) and actions.shape else None
+        return shaped(hdf5.read(file, key, where), options, num_actions, f"{where}: {key}")
     images = read_padded(dataset, key, where)
     if hdf5.find(file, "compress_len", where) is not None:
         _check_lengths(images, hdf5.read(file, "compress_len", where), key, where)

@@ -193,9 +193,16 @@ def channels_last(values: np.ndarray) -> np.ndarray:
 
 
 def arrays_and_images(
-    columns: Iterable[tuple[str, np.ndarray | EncodedImages]], where: str
+    columns: Iterable[tuple[str, np.ndarray | EncodedImages]],
+    where: str,
+    have_same_rows: bool = True,
 ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray | EncodedImages]]:
     """The columns of an episode, those with pixels apart from the others.
+
+    Args:
+        columns: Key and values.
+        where: The beginning of every message.
+        have_same_rows: Whether columns of different lengths are refused.
 
     Raises:
         ValueError: For pixels that are no RGB images, and for columns that are empty or of
@@ -211,10 +218,15 @@ def arrays_and_images(
             first = key, len(values)
             if not len(values):
                 raise ValueError(f"{where} has no frames ({key} is empty)")
-        elif len(values) != first[1]:
+        elif len(values) != first[1] and have_same_rows:
+            hint = "every key needs one value per frame"
+            if abs(len(values) - first[1]) == 1:
+                hint += (
+                    "; a last one that was seen after the last action is dropped by options: "
+                    "{drop_final: true} of HDF5 formats"
+                )
             raise ValueError(
-                f"{where}: {key} has {len(values)} frames, but {first[0]} has {first[1]}; "
-                "every key needs one value per frame"
+                f"{where}: {key} has {len(values)} frames, but {first[0]} has {first[1]}; {hint}"
             )
         if isinstance(values, EncodedImages) or _is_image(values, key, where):
             images[key] = values
@@ -311,9 +323,12 @@ def _is_image(values: np.ndarray, key: str, where: str) -> bool:
     if values.ndim == 3 or 1 in values.shape[1::2]:  # one number per pixel: a mask, infrared
         return False
     if values.ndim != 4 or values.shape[3] != 3:
+        hint = ""
+        if values.ndim == 4 and 4 in values.shape[1::2]:
+            hint = "; if the fourth channel is alpha, write options: {drop_alpha: true}"
         raise ValueError(
             f"{where}: {key} is uint8{list(values.shape)}, "
-            "expected images uint8[T, H, W, 3] or uint8[T, 3, H, W]"
+            f"expected images uint8[T, H, W, 3] or uint8[T, 3, H, W]{hint}"
         )
     return True
 

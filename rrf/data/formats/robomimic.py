@@ -24,8 +24,9 @@ import h5py
 import numpy as np
 
 from rrf import atomic
-from rrf.config import Cfg, configclass, did_you_mean
+from rrf.config import configclass, did_you_mean
 from rrf.data.formats import hdf5
+from rrf.data.formats.hdf5_shapes import ShapeOptions, describe, shaped
 from rrf.data.formats.source_audit import failures
 from rrf.data.raw import RawEpisode, Recording
 
@@ -71,7 +72,7 @@ def write_robomimic(
 
 
 @configclass
-class RobomimicOptions(Cfg):
+class RobomimicOptions(ShapeOptions):
     """`source.options` of the format robomimic."""
 
     pattern: str = "*.hdf5"
@@ -108,6 +109,11 @@ class RobomimicSource:
         self.path = Path(path)
         self.options = self.options_type.from_dict(options)
         self._warnings: dict[str, None] = {}
+        self._has_one_rate = True
+
+    def allow_rates(self) -> None:
+        """See `rrf.data.raw.SeveralRates`."""
+        self._has_one_rate = False
 
     @property
     def warnings(self) -> list[str]:
@@ -142,7 +148,7 @@ class RobomimicSource:
                     if key not in known:
                         raise hdf5.unknown_key(key, known, demo.where)
                 columns = ((key, self.read(demo, key)) for key in keys)
-                arrays, images = hdf5.arrays_and_images(columns, demo.where)
+                arrays, images = hdf5.arrays_and_images(columns, demo.where, self._has_one_rate)
                 yield RawEpisode(arrays, images, self.instruction(demo), demo.where, self.fps(demo))
 
     def select(self, demos: list[Demo], path: Path) -> list[Demo]:
@@ -202,12 +208,15 @@ class RobomimicSource:
     def describe(self, demo: Demo) -> dict[str, str]:
         """What `read` can give: key -> what one frame of it is."""
         datasets = hdf5.list_datasets(demo.group, demo.where)
-        frames = {key: hdf5.describe(dataset) for key, dataset in datasets.items()}
+        frames = {key: describe(dataset, self.options) for key, dataset in datasets.items()}
         return {key: frame for key, frame in frames.items() if frame is not None}
 
     def read(self, demo: Demo, key: str) -> np.ndarray:
         """A key of a demonstration, images as [T, H, W, 3] with row 0 on top."""
-        return hdf5.channels_last(hdf5.read(demo.group, key, demo.where))
+        values = hdf5.read(demo.group, key, demo.where)
+        if not np.ndim(values):
+            return values
+        return shaped(values, self.options, _num_actions(demo), f"{demo.where}: {key}")
 
     def _files(self) -> list[Path]:
         return hdf5.find_files(self.path, self.options.pattern)
@@ -257,11 +266,15 @@ def success_of(demo: Demo) -> bool | None:
     return None if value is None else value > 0
 
 
+def _num_actions(demo: Demo) -> int | None:
+    actions = hdf5.find(demo.group, "actions", demo.where)
+    return len(actions) if isinstance(actions, h5py.Dataset) and actions.shape else None
+
+
 def _wrong_counts(demos: list[Demo], path: Path) -> Iterator[str]:
     held = 0
     for demo in demos:
-        actions, claimed = hdf5.find(demo.group, "actions", demo.where), _num_samples(demo)
-        length = len(actions) if isinstance(actions, h5py.Dataset) and actions.shape else 0
+        length, claimed = _num_actions(demo) or 0, _num_samples(demo)
         held += length
         if claimed is not None and claimed != length:
             yield f"{demo.where} has {length} actions, its attribute num_samples is {claimed:g}"

@@ -7,6 +7,8 @@ from pathlib import Path
 import av
 import numpy as np
 
+from rrf.data.formats.time_stamps import gaps
+
 
 @dataclasses.dataclass(frozen=True)
 class VideoFacts:
@@ -37,6 +39,7 @@ def video_facts(path: Path) -> VideoFacts:
     if not keys:
         raise ValueError(f"{path} holds no keyframe")
     steps = np.diff(np.sort(np.array(shown, np.float64))) * time_base
-    gaps = np.diff(np.sort(np.array([*keys, max(shown)], np.float64))) * time_base
-    fps = 1 / float(np.median(steps)) if len(steps) and np.median(steps) > 0 else None
-    return VideoFacts(len(shown), fps, float(gaps.max(initial=0.0)))
+    intervals = np.diff(np.sort(np.array([*keys, max(shown)], np.float64))) * time_base
+    is_timed = len(steps) > 0 and float(np.median(steps)) > 0
+    fps = 1 / float(steps[~gaps(steps)].mean()) if is_timed else None
+    return VideoFacts(len(shown), fps, float(intervals.max(initial=0.0)))
