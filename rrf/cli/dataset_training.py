@@ -167,9 +167,10 @@ def line(progress) -> str:
     """One round as a line of text."""
     success = progress.metrics["env/success_once"]
     validation = "" if progress.validation is None else f"validation {progress.validation:.1%} "
+    skipped = "" if progress.metrics.get("rollout/groups_kept", 1) else "no contrast, skipped "
     return (
         f"round {progress.round}/{progress.max_rounds} {progress.episodes} episodes "
-        f"success {success:.1%} {validation}"
+        f"success {success:.1%} {validation}{skipped}"
         + "".join(
             f"{name} {_metric(progress, name)} "
             for name in ("kl", "value", "entropy")

@@ -11,6 +11,7 @@ on timing.
 import dataclasses
 import typing
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from rrf.envs.vec_env import InitialState
 from rrf.storage.trajectories import Job, PlayedEpisode
@@ -181,3 +182,26 @@ def check_group(episodes: Sequence[PlayedEpisode]) -> None:
             "returns cannot be compared; the environment's reset must reproduce an initial state "
             "exactly"
         )
+
+
+def no_contrast(
+    episodes: Sequence[PlayedEpisode], max_groups: int, num_rounds: int, saved: Path
+) -> str:
+    """Why a run stops after this many rounds without contrast, and how it goes on.
+
+    Args:
+        episodes: Those of the last round.
+        max_groups: Groups that a round may begin.
+        num_rounds: Rounds in a row without contrast.
+        saved: The checkpoint of now.
+    """
+    rate = sum(episode.success for episode in episodes) / len(episodes)
+    return (
+        f"in {num_rounds} rounds in a row no group had both successes and failures ({rate:.0%} of "
+        f"the last {len(episodes)} episodes succeeded), so there was nothing to compare. All "
+        f"so far is saved in {saved}. The same command goes on with other initial states; with "
+        f"resume_dir={saved} max_groups={2 * max_groups} added, a round tries more groups. If "
+        "hardly any episodes succeed, fine-tune the policy on demonstrations first or use easier "
+        f"tasks. Otherwise begin a run with init_from={saved} and a larger algorithm.group_size or "
+        "more noise"
+    )

@@ -28,7 +28,7 @@ from rrf.runners.schedule import schedule_factor
 from rrf.runners.tracker import NullTracker, Tracker
 from rrf.runners.vla_rl.configs import RoundsCfg
 from rrf.runners.vla_rl.curriculum import Curriculum
-from rrf.runners.vla_rl.job_sources import GroupRound, JobList, JobSource
+from rrf.runners.vla_rl.job_sources import GroupRound, JobList, JobSource, no_contrast
 from rrf.runners.vla_rl.roles import Actor, Backend, RoundProgress
 from rrf.runners.vla_rl.rollout_video import write_grid
 from rrf.runners.vla_rl.validation import (
@@ -42,6 +42,8 @@ from rrf.storage.trajectories import PlayedEpisode
 
 _PLAY, _VALIDATE = 0, 1  # part of the seeds: separate random streams of rollouts and validations
 _SHARE_GAIN = 0.3
+_MAX_SKIPPED = 5  # rounds in a row without contrast, after which a run stops
+_GROUPING = ("num_groups", "max_groups", "stop_after_successes", "stop_after_failures")
 
 
 class VLARLRunner:
@@ -70,6 +72,7 @@ class VLARLRunner:
         self.metrics: dict[str, float] = {}
         self.validations: list[dict] = []  # {"round", "episodes", "wall_s", "success", by task}
         self._kept_share = 0.8  # running estimate of the fraction of started groups with contrast
+        self._num_skipped = self._skipped_in_row = 0  # rounds without contrast
         self._timings: dict[str, float] = {}
         self._last_played: list[PlayedEpisode] = []
         self._wall_s = self._cpu_s = self._env_cpu_s = 0.0
@@ -97,8 +100,8 @@ class VLARLRunner:
 
         Raises:
             Interrupted: After a signal noted by `signals`; the last finished round has been saved.
-            ValueError: If the pre-flight check fails, if no group has any contrast, if a number is
-                not finite, or if an environment fails.
+            ValueError: If the pre-flight check fails, if no group has any contrast in several
+                rounds in a row, if a number is not finite, or if an environment fails.
         """
         tracker = tracker or NullTracker()
         self._resume()
@@ -130,6 +133,7 @@ class VLARLRunner:
             "num_episodes": self.num_episodes,
             "curriculum": self.curriculum.state_dict(),
             "kept_share": self._kept_share,
+            "skipped": [self._num_skipped, self._skipped_in_row],
             "metrics": self.metrics,
             "validations": self.validations,
             "wall_s": self._wall_s,
@@ -172,11 +176,16 @@ class VLARLRunner:
             if self._validate_if_due(tracker, self.round == cfg.max_rounds):
                 progress.validation = self.validations[-1]["success"]
                 shown = self.metrics
-            if self._is_saved(self.round):
+            if self._is_saved(self.round) or self._skipped_in_row:
                 self.save()
             tracker.log_metrics(shown, self.round)
             if on_progress:
                 on_progress(progress)
+            if self._skipped_in_row == _MAX_SKIPPED:
+                self._skipped_in_row = 0  # the same command tries as many others
+                max_groups = self.cfg.begun_groups["max_groups"]
+                played, path = self._last_played, self.save()
+                raise ValueError(no_contrast(played, max_groups, _MAX_SKIPPED, path))
 
     def _is_saved(self, number: int) -> bool:
         """Whether a checkpoint follows when this many rounds are done."""
@@ -198,7 +207,7 @@ class VLARLRunner:
         self.backend.play(source, stream, should_stop=self._should_stop, **how)
 
     def _next_round(self) -> RoundProgress | None:
-        """Play, if that was not done ahead, and update; None if all episodes succeeded, so that
+        """Play, and update if any group has contrast; None if all episodes succeeded, so that
         nothing is left to learn."""
         cfg, begin = self.cfg, time.perf_counter()
         ahead, self._ahead = self._ahead, None
@@ -206,10 +215,8 @@ class VLARLRunner:
         self._take_turns_for_update()
         episodes, groups = played.source.episodes, played.source.groups
         self._last_played = episodes
-        if not groups:
-            if all(episode.success for episode in episodes):
-                return None
-            raise ValueError(_no_contrast(played.source.num_begun, episodes))
+        if not groups and all(episode.success for episode in episodes):
+            return None
         outcomes = {
             t: [e.success for e in episodes if e.job.initial_state.task == t] for t in cfg.tasks
         }
@@ -219,17 +226,7 @@ class VLARLRunner:
         stops = self.early_stop.learn(episodes) if self.early_stop else {}
         share = len(groups) / played.source.num_begun
         self._kept_share += _SHARE_GAIN * (share - self._kept_share)
-        self.actor.set_noise_factor(played.noise)
-        if not any(name.startswith("preflight/") for name in self.metrics):
-            sample = [episode for group in groups[:4] for episode in group]
-            self.metrics |= self.actor.check(self.backend.rollout.policy, sample)
-        if self._plays_ahead():
-            self._load(self.actor.weights(), self._noise_of(self.round + 1))
-            self._ahead = self._player.submit(self._play_groups, self.round + 1, is_loaded=True)
-        updating = time.perf_counter()
-        with self.backend.timeline.during("actor", "update"):
-            update = self._update(groups)
-        updated_s = time.perf_counter() - updating
+        update = self._learn(groups, played.noise) if groups else self._skip()
         staleness = self.round - min(episode.policy_version for episode in episodes)
         self.round += 1
         self.num_episodes += len(episodes)
@@ -246,10 +243,10 @@ class VLARLRunner:
             | {
                 "rollout/groups_begun": float(played.source.num_begun),
                 "rollout/groups_kept": float(len(groups)),
+                "rollout/rounds_skipped": float(self._num_skipped),
                 "rollout/staleness": float(staleness),
                 "rollout/weight_sync_mb": self.backend.rollout.sync_bytes / 1e6,
                 "time/rollout": played.seconds,
-                "time/update": updated_s,
                 **{f"time/{name}": seconds for name, seconds in played.spent.items()},
                 "env/episodes_per_s": len(episodes) / wall_s,
             }
@@ -264,6 +261,30 @@ class VLARLRunner:
             episodes_per_s=len(episodes) / wall_s,
             eta_s=(cfg.max_rounds - self.round) * wall_s,
         )
+
+    def _learn(self, groups: list[list[PlayedEpisode]], noise: float) -> dict[str, float]:
+        """Update from groups that were played with this noise, and play the next round meanwhile
+        where that is due; metrics of the update."""
+        self._skipped_in_row = 0
+        self.actor.set_noise_factor(noise)
+        if not any(name.startswith("preflight/") for name in self.metrics):
+            sample = [episode for group in groups[:4] for episode in group]
+            self.metrics |= self.actor.check(self.backend.rollout.policy, sample)
+        if self._plays_ahead():
+            self._load(self.actor.weights(), self._noise_of(self.round + 1))
+            self._ahead = self._player.submit(self._play_groups, self.round + 1, is_loaded=True)
+        updating = time.perf_counter()
+        with self.backend.timeline.during("actor", "update"):
+            update = self._update(groups)
+        return update | {"time/update": time.perf_counter() - updating}
+
+    def _skip(self) -> dict[str, float]:
+        """Count a round without contrast; metrics of the last update are not repeated."""
+        self._num_skipped += 1
+        self._skipped_in_row += 1
+        old, of_updates = self.metrics, ("actor/", "critic/")
+        self.metrics = {name: old[name] for name in old if not name.startswith(of_updates)}
+        return {"time/update": 0.0}
 
     def _load(self, weights: Mapping[str, torch.Tensor], noise: float) -> None:
         """Give weights to the rollout role."""
@@ -392,6 +413,7 @@ class VLARLRunner:
             return
         atomic.check_manifest(path)
         free = ("resume_dir", "max_rounds", "only_eval", "trackers", "experiment_name")
+        free += () if newest else _GROUPING
         if changed := checkpoint.changed_fields(path, self.cfg, free):
             raise ValueError(
                 f"{path} was trained with another config ({', '.join(changed)} differ); give "
@@ -403,6 +425,7 @@ class VLARLRunner:
         self.round, self.num_episodes = facts["round"], facts["num_episodes"]
         self.curriculum.load_state_dict(facts["curriculum"])
         self._kept_share = facts["kept_share"]
+        self._num_skipped, self._skipped_in_row = facts.get("skipped", (0, 0))
         if self.early_stop:
             self.early_stop.load_state_dict(facts["early_stop"])
         self.metrics, self.validations = dict(facts["metrics"]), list(facts["validations"])
@@ -458,13 +481,3 @@ def _episode_metrics(
         "env/return": sum(float(episode.reward.sum()) for episode in episodes) / count,
         "env/num_trajectories": float(count),
     }
-
-
-def _no_contrast(num_groups: int, episodes: Sequence[PlayedEpisode]) -> str:
-    rate = sum(episode.success for episode in episodes) / len(episodes)
-    return (
-        f"none of {num_groups} groups had both successes and failures ({rate:.0%} of "
-        f"{len(episodes)} episodes succeeded), so there is nothing to compare. If hardly any "
-        "episodes succeed, fine-tune the policy on demonstrations first or use easier tasks. "
-        "Otherwise try a larger algorithm.group_size, a larger max_groups or more noise"
-    )

@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 import typing
 from pathlib import Path
 
@@ -11,6 +12,8 @@ import torch
 
 from rrf.algorithms import GRPOCfg, ReinforceCfg
 from rrf.algorithms.vla.configs import DecoupledCfg
+from rrf.cli.dataset_training import line
+from rrf.config import parse_overrides
 from rrf.data.schema import Batch
 from rrf.policies import DiscreteTokenHeadCfg, FlowMatchingHeadCfg, GaussianHeadCfg
 from rrf.runners.checkpoints import checkpoint
@@ -19,7 +22,7 @@ from rrf.runners.interruption import Interrupted
 from rrf.runners.tracker import NullTracker
 from rrf.runners.vla_rl import runner as vla_rl_runner
 from tests.runners.vla_rl.conftest import build, runner_cfg
-from tests.runners.vla_rl.toy import observe
+from tests.runners.vla_rl.toy import ToyBackend, observe
 
 TRACE = Path(__file__).parents[2] / "golden" / "vla_rl_trace.json"
 HEADS = {
@@ -288,10 +291,72 @@ def test_another_config_is_not_continued(tmp_path, run):
         build(runner_cfg(num_groups=13), tmp_path / "run").run()
 
 
-def test_a_policy_that_never_succeeds_is_told_to_be_fine_tuned(run, monkeypatch):
-    monkeypatch.setattr("tests.runners.vla_rl.toy.RADIUS", 0.0)
-    with pytest.raises(ValueError, match=r"none of 36 groups had both .* fine-tune the policy on"):
-        run(runner_cfg())
+class Unreachable(ToyBackend):
+    """In rounds of training from `first` on, this many, no goal is ever reached."""
+
+    first, number = 0, 10**9
+
+    def play(self, source, stream, **how):
+        _, is_validation, number = stream
+        unreachable = not is_validation and self.first <= number < self.first + self.number
+        with pytest.MonkeyPatch.context() as patch:
+            if unreachable:
+                patch.setattr("tests.runners.vla_rl.toy.RADIUS", 0.0)
+            super().play(source, stream, **how)
+
+
+@pytest.fixture
+def without_contrast(monkeypatch):
+    """Let some rounds be without contrast, of all runners that are built from then on."""
+
+    def rounds(first, number):
+        monkeypatch.setattr("tests.runners.vla_rl.conftest.ToyBackend", Unreachable)
+        monkeypatch.setattr(Unreachable, "first", first)
+        monkeypatch.setattr(Unreachable, "number", number)
+
+    return rounds
+
+
+def test_a_round_without_contrast_is_skipped_counted_and_saved(tmp_path, run, without_contrast):
+    without_contrast(1, 1)
+    cfg = runner_cfg(validation_interval=4, save_interval=4)
+    log, shown = {}, []
+
+    class Log(NullTracker):
+        def log_metrics(self, metrics, step):
+            log[step] = dict(metrics)
+
+    runner = build(cfg, tmp_path / "run")
+    runner.run(Log(), on_progress=lambda progress: shown.append(line(progress)))
+    assert [row["rollout/rounds_skipped"] for step, row in log.items() if step] == [0, 1, 1, 1]
+    assert [row["rollout/groups_kept"] > 0 for step, row in log.items() if step] == [
+        *(True, False, True, True)
+    ]
+    assert ["actor/approx_kl" in row for row in log.values()] == [False, True, False, True, True]
+    assert ["no contrast, skipped" in text for text in shown] == [False, True, False, False]
+    # Killed after the skipped round, it goes on from there, with the same bits.
+    shutil.copytree(tmp_path / "run/global_step_2", tmp_path / "killed/global_step_2")
+    again = build(cfg, tmp_path / "killed")
+    assert again.run()["steps"] == 4
+    assert same(weights(again), weights(runner))
+
+
+def test_many_rounds_without_contrast_stop_a_run_with_advice_that_works(
+    tmp_path, run, without_contrast
+):
+    without_contrast(2, 6)
+    cfg = runner_cfg(max_rounds=10, validation_interval=10, save_interval=10)
+    with pytest.raises(ValueError, match=r"in 5 rounds in a row .* fine-tune the policy") as error:
+        run(cfg, "stopped")
+    saved = tmp_path / "stopped/global_step_7"
+    assert f"saved in {saved}. The same command goes on" in str(error.value)
+    advice = f"resume_dir={saved} max_groups=72"
+    assert f"with {advice} added" in str(error.value)
+    from_there = build(cfg.override(parse_overrides(advice.split())), tmp_path / "more groups")
+    assert from_there.run()["steps"] == 10
+    same_command = build(cfg, tmp_path / "stopped")
+    assert same_command.run()["steps"] == 10
+    assert same_command.metrics["rollout/rounds_skipped"] == 6
 
 
 def test_a_run_ends_early_when_nothing_is_left_to_learn(run, monkeypatch):
