@@ -100,6 +100,24 @@ class ControlEnv(typing.Protocol):
         ...
 
 
+class OfRslRl:
+    """What rsl_rl's runners and extensions read of an environment beside `ControlEnv`: RND scales
+    its weight by `unwrapped.step_dt`. A `ControlEnv` of your own gets both by inheriting this.
+    """
+
+    interface: Interface
+
+    @property
+    def unwrapped(self) -> typing.Any:
+        """The simulation itself, for functions that know it, e.g. of a symmetry."""
+        return self
+
+    @property
+    def step_dt(self) -> float:
+        """Seconds between actions."""
+        return self.interface.step_dt
+
+
 def check_actions(actions: torch.Tensor, num_envs: int, num_actions: int) -> None:
     """Check the actions of a step.
 

@@ -4,6 +4,7 @@
 than those of `interface.observation_dims` (images) are not looked into.
 """
 
+import typing
 from collections.abc import Callable
 
 import pytest
@@ -54,6 +55,8 @@ def check_attributes(env: ControlEnv) -> None:
     assert env.episode_length_buf.dtype == torch.int64
     for name in VecEnv.__annotations__:
         assert hasattr(env, name), f"rsl_rl's VecEnv has {name}"
+    rsl_rl: typing.Any = env
+    assert rsl_rl.unwrapped.step_dt == rsl_rl.step_dt == env.interface.step_dt
 
 
 def check_observations(env: ControlEnv, observations: TensorDict, num_rows: int) -> None:

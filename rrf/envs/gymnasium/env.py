@@ -24,7 +24,7 @@ from gymnasium.envs.mujoco import MujocoEnv
 from tensordict import TensorDict
 
 from rrf.data.dataset.sampling import mixed_seed
-from rrf.envs.control_env import EnvState, Interface, check_step
+from rrf.envs.control_env import EnvState, Interface, OfRslRl, check_step
 from rrf.envs.failure import EnvError, failed
 from rrf.envs.gymnasium import registry as gym_registry
 from rrf.envs.gymnasium import state as gymnasium_state
@@ -50,7 +50,7 @@ _OF_RESET = (
 )
 
 
-class GymnasiumEnv:
+class GymnasiumEnv(OfRslRl):
     """N copies of a task; see `rrf.envs.control_env.ControlEnv`. Its only group is "policy".
 
     The policy gives real actions in [-1, 1]. They are scaled to the task's bounds

@@ -18,7 +18,7 @@ from tensordict import TensorDict
 
 from rrf.config import did_you_mean
 from rrf.data.dataset.sampling import mixed_seed
-from rrf.envs.control_env import EnvState, Interface, check_step
+from rrf.envs.control_env import EnvState, Interface, OfRslRl, check_step
 from rrf.envs.gymnasium.configs import EnvPoolEnvCfg
 from rrf.envs.gymnasium.spaces import ActionMap, flattening, visible_dimensions
 from rrf.lookup import require
@@ -27,7 +27,7 @@ _MAX_SEED = 2**31 - 1
 _STEP_DT_S = 0.02  # for a task that does not tell; it only sets the speed of videos
 
 
-class EnvPoolEnv:
+class EnvPoolEnv(OfRslRl):
     """N copies of a task; see `rrf.envs.control_env.ControlEnv`. Its only group is "policy".
 
     The policy gives real actions in [-1, 1]. They are scaled to the task's bounds

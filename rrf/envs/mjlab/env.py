@@ -18,7 +18,7 @@ import mujoco
 import torch
 from tensordict import TensorDict
 
-from rrf.envs.control_env import EnvState, Interface, check_actions
+from rrf.envs.control_env import EnvState, Interface, OfRslRl, check_actions
 from rrf.envs.mjlab import held_command
 from rrf.envs.mjlab.configs import MjlabEnvCfg
 from rrf.envs.mjlab.global_randomness import GlobalRandomness
@@ -73,7 +73,7 @@ def build(
     return MjlabEnv(cfg, env, randomness)
 
 
-class MjlabEnv:
+class MjlabEnv(OfRslRl):
     """N copies of a task of mjlab; see `rrf.envs.control_env.ControlEnv`."""
 
     def __init__(self, cfg: MjlabEnvCfg, env: typing.Any, randomness: GlobalRandomness):
@@ -115,6 +115,11 @@ class MjlabEnv:
     @episode_length_buf.setter
     def episode_length_buf(self, value: torch.Tensor) -> None:
         self.env.episode_length_buf = value.to(self.device, torch.long, copy=True)
+
+    @property
+    def unwrapped(self) -> typing.Any:
+        """mjlab's own environment, which its runners and symmetries read."""
+        return self.env
 
     def get_observations(self) -> TensorDict:
         """The current observations, TensorDict [N] of groups (in mjlab: "actor", "critic")."""

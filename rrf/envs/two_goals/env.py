@@ -6,14 +6,14 @@ It shows whether an algorithm explores: a single policy settles for the small re
 import torch
 from tensordict import TensorDict
 
-from rrf.envs.control_env import EnvState, Interface, check_actions
+from rrf.envs.control_env import EnvState, Interface, OfRslRl, check_actions
 from rrf.envs.two_goals.configs import TwoGoalsEnvCfg
 
 NEAR_EDGE, FAR_EDGE = 1.4, 1.9
 LENGTH = 30
 
 
-class TwoGoals:
+class TwoGoals(OfRslRl):
     """The observation is the position. An action moves it by up to 0.2. An episode has 30 steps.
 
     A step near the start (up to 1.4 away) earns 0.1, and a step beyond 1.9 on one side earns 1. An

@@ -29,6 +29,10 @@ class ControlEnvWrapper:
         raise AttributeError(f"{type(self).__name__} has no attribute '{name}'")
 
     @property
+    def step_dt(self) -> float:
+        return self.interface.step_dt
+
+    @property
     def num_envs(self) -> int:
         return self.env.num_envs
 
