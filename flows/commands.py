@@ -9,6 +9,7 @@ import json
 import os
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 from flows import progress
@@ -41,21 +42,25 @@ _HINTS = {
 GRACE_S = 20.0  # time to save a checkpoint; Prefect kills a cancelled flow after 30 s
 
 
-def rrf(step: str, *words: str | Path) -> dict:
+def rrf(step: str, *words: str | Path, env: Mapping[str, str] | None = None) -> dict:
     """Run `rrf WORDS` and return its result, which it writes into a file: its output is for people.
+
+    `env` are environment variables for it, beside those of every command.
 
     Raises:
         processes.CommandError: If it fails; the message has its last lines and the path of its log.
     """
     with tempfile.TemporaryDirectory(prefix="rrf-result-") as folder:
         path = Path(folder, "result.json")
-        module(step, "rrf.cli", *words, "--result-file", path)
+        module(step, "rrf.cli", *words, "--result-file", path, env=env)
         return Outcome.read(path).result
 
 
-def module(step: str, name: str, *words: str | Path) -> list[str]:
+def module(
+    step: str, name: str, *words: str | Path, env: Mapping[str, str] | None = None
+) -> list[str]:
     """Run `python -m NAME WORDS` and return the lines of its output. Raises like `rrf`."""
-    return _run(step, [sys.executable, "-m", name, *map(str, words)])
+    return _run(step, [sys.executable, "-m", name, *map(str, words)], env or {})
 
 
 class DvcBusyError(RuntimeError):
@@ -92,7 +97,7 @@ def _has_demo_remote() -> bool:
     return config.is_file() and "infra/dvc-demo" in config.read_text()
 
 
-def _run(step: str, command: list[str]) -> list[str]:
+def _run(step: str, command: list[str], env: Mapping[str, str]) -> list[str]:
     lines: list[str] = []
     report = progress.reporter(step)
 
@@ -105,7 +110,7 @@ def _run(step: str, command: list[str]) -> list[str]:
         log=workspace.state() / "logs" / f"{step}.log",
         on_line=on_line,
         cwd=workspace.home(),
-        env=_environment(),
+        env={**_environment(), **env},
         grace_s=GRACE_S,
     )
     return lines

@@ -42,8 +42,8 @@ def run_evaluation(
     """
     words = ["--protocol", protocol, "--extra-episodes", str(extra_episodes)]
     words += ["--out", out] if out else []
-    with slots.gpu_slot():
-        result = commands.rrf("evaluate", "eval", policy, *words)
+    with slots.gpu_slot() as card:
+        result = commands.rrf("evaluate", "eval", policy, *words, env=card)
     folder = Path(result["evaluation"])
     evaluation = Evaluation.load(folder)
     artifacts.show_evaluation(evaluation, folder / REPORT, links.policy_links(policy))

@@ -3,20 +3,35 @@
 A slot is a lease on a Prefect global concurrency limit. If its holder dies, the lease is no longer
 renewed, and the slot is free again after at most `LEASE_S` seconds (Prefect's minimum). A limit
 that does not exist yet is created on first use, because Prefect does not restrict unknown limits.
+
+Prefect counts GPU slots but does not tell which is whose. So the holder of one also takes a card:
+it locks a file of this machine, and the system frees the lock when the process ends.
 """
 
 import contextlib
-from collections.abc import Iterator
+import fcntl
+import itertools
+import os
+import socket
+import time
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import httpx
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.actions import GlobalConcurrencyLimitCreate
 from prefect.concurrency.sync import concurrency
 from prefect.exceptions import ObjectAlreadyExists, ObjectNotFound
 
+from rrf import workspace
+
 GPU = "gpu"
 DVC = "dvc"
 LEASE_S = 60
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+_ORDER = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}  # the numbers that nvidia-smi shows
+_DEVICES = Path("/dev")
+_WAIT_S = 0.2
 
 
 @contextlib.contextmanager
@@ -32,9 +47,34 @@ def slot(name: str, limit: int = 1) -> Iterator[None]:
         yield
 
 
-def gpu_slot() -> contextlib.AbstractContextManager[None]:
-    """Hold a GPU. On a machine without a GPU, this is the right to be the only heavy job."""
-    return slot(GPU, num_gpus())
+@contextlib.contextmanager
+def gpu_slot() -> Iterator[Mapping[str, str]]:
+    """Hold a GPU; yields the variables with which a command sees this card and no other.
+
+    On a machine without a GPU, this is the right to be the only heavy job, and there are none.
+    """
+    with slot(GPU, num_gpus()), _card() as name:
+        yield {} if name is None else {VISIBLE: name} | _ORDER
+
+
+@contextlib.contextmanager
+def _card() -> Iterator[str | None]:
+    """Hold a card that no other flow of this workspace holds; waits for it. None without GPUs."""
+    names = cards()
+    if not names:
+        yield None
+        return
+    folder = workspace.state() / "gpus" / socket.gethostname()
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in itertools.cycle(names):
+        with (folder / name.replace("/", "_")).open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:  # also for a moment after a slot was given back
+                time.sleep(_WAIT_S / len(names))
+                continue
+            yield name
+            return
 
 
 def create(name: str, limit: int) -> None:
@@ -44,8 +84,10 @@ def create(name: str, limit: int) -> None:
         try:
             client.read_global_concurrency_limit_by_name(name)
         except ObjectNotFound:
-            with contextlib.suppress(ObjectAlreadyExists):  # another process was faster
+            try:
                 client.create_global_concurrency_limit(wanted)
+            except (ObjectAlreadyExists, httpx.HTTPStatusError):  # another process was faster
+                client.read_global_concurrency_limit_by_name(name)
 
 
 def free_all() -> None:
@@ -60,6 +102,15 @@ def free_all() -> None:
             )
 
 
+def cards() -> list[str]:
+    """The GPUs of this machine as CUDA names them: those of CUDA_VISIBLE_DEVICES if it is set, else
+    the numbers of all NVIDIA devices.
+    """
+    if (visible := os.environ.get(VISIBLE)) is not None:
+        return [name for name in (part.strip() for part in visible.split(",")) if name]
+    return [str(number) for number in range(len(list(_DEVICES.glob("nvidia[0-9]*"))))]
+
+
 def num_gpus() -> int:
-    """How many jobs may use a GPU at once: the number of NVIDIA devices, but at least one."""
-    return len(list(Path("/dev").glob("nvidia[0-9]*"))) or 1
+    """How many jobs may use a GPU at once: the number of cards, but at least one."""
+    return len(cards()) or 1

@@ -27,8 +27,8 @@ def train(stage: str, target: str, overrides: dict) -> TrainingResult:
 
     A finished run is reused, and an interrupted run is resumed.
     """
-    with slots.gpu_slot():
-        facts = commands.rrf(stage, "train", target, *as_words(overrides))
+    with slots.gpu_slot() as card:
+        facts = commands.rrf(stage, "train", target, *as_words(overrides), env=card)
     result = TrainingResult.from_dict(facts)
     artifacts.show_training(stage, names.short(target), result)
     return result

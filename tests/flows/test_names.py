@@ -59,8 +59,8 @@ def ran(home, monkeypatch) -> list[tuple]:
     seen = []
     checkpoint = home / ".rrf/runs/cartpole-ppo-0a1b2c3d4e5f/global_step_3"
 
-    def run(step: str, words: list[str]) -> list[str]:
-        seen.append((step, task_run.name, flow_run.name, commands._environment()))
+    def run(step: str, words: list[str], env: dict[str, str]) -> list[str]:
+        seen.append((step, task_run.name, flow_run.name, commands._environment() | env))
         if step == "rl":
             client = store.connect()
             run_id = client.create_run(store.experiment_id(client, "cartpole-ppo")).info.run_id
@@ -87,7 +87,10 @@ def artifacts_of(run_id: str) -> dict[str, tuple[str, str]]:
 
 
 @pytest.mark.slow
-def test_train_locomotion_names_its_runs_and_links_to_mlflow_and_back(server, home, ran):
+def test_train_locomotion_names_its_runs_and_links_to_mlflow_and_back(
+    server, home, ran, monkeypatch
+):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "6")
     gate_file = str(home / "configs/gates/g.yaml")
     ended = train_locomotion("cartpole-ppo", gate_file, "balance", return_state=True)
     result = ended.result()
@@ -100,6 +103,8 @@ def test_train_locomotion_names_its_runs_and_links_to_mlflow_and_back(server, ho
         ("evaluate", "evaluate cartpole-ppo-0a1b2c3d4e5f/global_step_3 under p look 1"),
     ]
     assert {name for _, _, name, _ in ran} == {begun}
+    cards = [env.get("CUDA_VISIBLE_DEVICES") for _, _, _, env in ran]
+    assert cards == [None, "6", "6"]  # the check needs none
     run_id = str(ended.state_details.flow_run_id)
     with get_client(sync_client=True) as client:
         name = client.read_flow_run(ended.state_details.flow_run_id).name
@@ -164,7 +169,7 @@ def test_a_night_is_an_mlflow_run_and_a_bad_one_fails_until_it_is_acknowledged(
     checkpoint = home / ".rrf/runs/cartpole-ppo-0a1b2c3d4e5f/global_step_3"
     make_evaluation(home / "bad", checkpoint, solved=8)
 
-    def evaluate_badly(step: str, words: list[str]) -> list[str]:
+    def evaluate_badly(step: str, words: list[str], env: dict[str, str]) -> list[str]:
         Outcome(0, None, {"evaluation": str(home / "bad")}).write(Path(words[-1]))
         return []
 
