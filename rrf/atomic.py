@@ -2,18 +2,22 @@
 
 Everything is written beside its destination, flushed to the disk and renamed. A process killed at
 any moment leaves the old content, plus at most a `.tmp-` sibling that the next write of the same
-destination removes. (Some network file systems cannot exchange two directories in one step. There,
-the destination does not exist for the moment between two renames.)
+destination removes. The sibling's name has the host and the process that writes it, because other
+nodes may share the file system; what another node left is removed when it is a day old. (Some
+network file systems cannot exchange two directories in one step. There, the destination does not
+exist for the moment between two renames.)
 """
 
 import contextlib
 import ctypes
 import errno
 import fcntl
+import functools
 import hashlib
 import json
 import os
 import shutil
+import socket
 import time
 import typing
 from collections.abc import Iterator
@@ -23,7 +27,14 @@ from rrf import formats
 
 MANIFEST = "manifest.json"
 _TMP_PREFIX = ".tmp-"
+_FOREIGN_S = 86_400.0  # a leftover of another node in which nothing was written for so long
 _RENAME_EXCHANGE = 2  # of linux/fs.h
+
+
+def temporary(path: str | Path, ending: str = "") -> Path:
+    """The place beside `path` where this process writes; nobody else does."""
+    path = Path(path)
+    return path.with_name(f"{_TMP_PREFIX}{path.name}-{_host()}-{os.getpid()}{ending}")
 
 
 def write_bytes(path: str | Path, content: bytes) -> None:
@@ -35,7 +46,7 @@ def write_bytes(path: str | Path, content: bytes) -> None:
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    tmp = path.with_name(f"{_TMP_PREFIX}{path.name}-{os.getpid()}")
+    tmp = temporary(path)
     try:
         with tmp.open("wb") as file:
             file.write(content)
@@ -69,7 +80,7 @@ def directory(path: str | Path) -> Iterator[Path]:
     path.parent.mkdir(parents=True, exist_ok=True)
     for leftover in path.parent.glob(f"{_TMP_PREFIX}{path.name}-*"):
         _remove_if_abandoned(leftover)
-    tmp = path.with_name(f"{_TMP_PREFIX}{path.name}-{os.getpid()}")
+    tmp = temporary(path)
     tmp.mkdir()
     try:
         yield tmp
@@ -79,7 +90,7 @@ def directory(path: str | Path) -> Iterator[Path]:
         elif _exchange(tmp, path):
             shutil.rmtree(tmp)
         else:
-            old = path.with_name(f"{_TMP_PREFIX}{path.name}-{os.getpid()}-old")
+            old = temporary(path, "-old")
             path.rename(old)
             tmp.rename(path)
             shutil.rmtree(old)
@@ -109,7 +120,7 @@ def remove(path: str | Path) -> None:
         if leftover != path:
             _remove_if_abandoned(leftover)
     if path.is_dir() and not path.is_symlink():
-        doomed = path.with_name(f"{_TMP_PREFIX}{path.name}-{os.getpid()}-old")
+        doomed = temporary(path, "-old")
         path.rename(doomed)
         shutil.rmtree(doomed)
     else:
@@ -305,9 +316,28 @@ def _exchange(first: Path, other: Path) -> bool:
 
 
 def _remove_if_abandoned(leftover: Path) -> None:
-    pid = leftover.name.removesuffix("-old").rpartition("-")[2]
-    if not (pid.isdigit() and Path(f"/proc/{pid}").exists() and int(pid) != os.getpid()):
+    """Remove what a killed process left: of this node, if no process has its number any more."""
+    writer, _, pid = leftover.name.removesuffix("-old").rpartition("-")
+    if writer.endswith(f"-{_host()}") and pid.isdigit():
+        is_abandoned = int(pid) == os.getpid() or not Path(f"/proc/{pid}").exists()
+    else:
+        is_abandoned = time.time() - _last_written(leftover) > _FOREIGN_S
+    if is_abandoned:
         shutil.rmtree(leftover, ignore_errors=True)
+
+
+@functools.cache
+def _host() -> str:
+    """The name of this node, and its table of processes: containers may share a name."""
+    return f"{socket.gethostname()}.{Path('/proc/self/ns/pid').stat().st_ino}"
+
+
+def _last_written(folder: Path) -> float:
+    """When something in a folder was written last, in seconds; now, if it changes meanwhile."""
+    try:
+        return max(path.lstat().st_mtime for path in [folder, *folder.rglob("*")])
+    except FileNotFoundError:
+        return time.time()
 
 
 def _lock(path: Path, busy: str, patience_s: float) -> int:

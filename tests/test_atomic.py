@@ -2,11 +2,14 @@
 
 import contextlib
 import errno
+import os
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
 import threading
+import time
 
 import pytest
 
@@ -91,6 +94,34 @@ def test_what_a_killed_writer_left_is_removed_by_the_next_one(tmp_path):
         (partial / "x").write_text("whole")
     assert [p.name for p in tmp_path.iterdir()] == ["data"]
     assert (target / "x").read_text() == "whole"
+
+
+def test_what_another_node_writes_on_a_shared_file_system_is_left_to_it(tmp_path):
+    """Its process has a number that no process has here; only what is a day old is a leftover."""
+    target, mine = tmp_path / "data", atomic.temporary(tmp_path / "data")
+    writer = f".tmp-data-node7.4026531836-{2**22 + 1}"  # above every pid of Linux
+    others = [tmp_path / name for name in (writer, f"{writer}-old", ".tmp-data-4194305")]
+    for other in others:
+        (other / "sub").mkdir(parents=True)
+        (other / "sub" / "x").write_text("half")
+    with atomic.directory(target) as partial:
+        assert partial == mine
+    atomic.remove(target)
+    assert sorted(tmp_path.iterdir()) == sorted(others)
+    yesterday = time.time() - 86_401
+    for other in others:
+        for path in (other / "sub" / "x", other / "sub", other):
+            os.utime(path, (yesterday, yesterday))
+    (others[0] / "sub" / "x").write_text("more")  # it still writes there
+    with atomic.directory(target):
+        pass
+    assert sorted(tmp_path.iterdir()) == sorted([target, others[0]])
+
+
+def test_the_name_of_a_temporary_directory_has_host_and_process(tmp_path):
+    name = atomic.temporary(tmp_path / "data").name
+    assert name.startswith(f".tmp-data-{socket.gethostname()}.")
+    assert name.endswith(f"-{os.getpid()}")
 
 
 def test_a_directory_whose_removal_is_killed_is_not_there_with_half_of_its_files(tmp_path):

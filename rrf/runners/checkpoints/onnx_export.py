@@ -10,7 +10,6 @@ Legend: N observations at once, O observation width, A action width, L layers, D
 """
 
 import math
-import os
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -89,7 +88,7 @@ def export(
     require("onnxruntime", extra="onnx")
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    scratch = path.with_name(f".{path.name}-{os.getpid()}")
+    scratch = atomic.temporary(path)
     exported = ExportedActor(actor).eval()
     try:
         _write(exported, scratch, any_batch)
