@@ -100,7 +100,7 @@ class DynamicsLearner:
         self.terminated = recorded.terminated.to(device)
         self.episodes = recorded.episode_numbers().to(device)
         model.pairs.fit(self.pairs)
-        model.targets.fit(self.targets[~self.terminated])
+        model.targets.fit(self.targets[~self.terminated], is_target=True)
         self.optimizer = torch.optim.Adam(
             list(model.parameters()), lr=cfg.learning_rate, fused=True
         )

@@ -15,7 +15,10 @@ from torch import nn
 from torch.nn import functional
 
 from rrf.algorithms.model_based.configs import EnsembleCfg
+from rrf.data.dataset.floors import FloorsCfg
 from rrf.networks.batched_mlp import BatchedLinear, BatchedMLP
+
+_FLOORS = FloorsCfg()
 
 
 def softly_bounded(x: torch.Tensor, low: torch.Tensor, high: torch.Tensor) -> torch.Tensor:
@@ -44,8 +47,13 @@ def elites(errors_k: torch.Tensor, num_elites: int) -> torch.Tensor:
 
 
 class Standardizer(nn.Module):
-    """(x - mean) / std of the rows that it was last fitted to; a constant column only loses its
-    mean."""
+    """(x - mean) / std of the rows that it was last fitted to.
+
+    Inputs that hardly change are divided by a floor (`rrf.data.dataset.floors`), because a state
+    just beside the others must not become a huge number. A constant input only loses its mean.
+    Targets are not divided by a floor, as what is predicted is multiplied by their std; that of a
+    constant one is the floor.
+    """
 
     mean: torch.Tensor
     std: torch.Tensor
@@ -56,14 +64,18 @@ class Standardizer(nn.Module):
         self.register_buffer("std", torch.ones(width))
 
     @torch.no_grad()
-    def fit(self, rows_bd: torch.Tensor) -> None:
+    def fit(self, rows_bd: torch.Tensor, is_target: bool = False) -> None:
         """Take mean and standard deviation of `rows_bd`."""
         variance, mean = torch.var_mean(rows_bd, 0, unbiased=False)
         std = variance.sqrt()
         self.mean.copy_(mean)
         # Rounding leaves constant columns a tiny deviation, by which nothing should be divided.
         is_constant = std <= 1e-6 * mean.abs().clamp(min=1e-6)
-        self.std.copy_(torch.where(is_constant, 1.0, std))
+        if is_target:
+            self.std.copy_(torch.where(is_constant, _FLOORS.absolute, std))
+            return
+        least = (_FLOORS.relative * rows_bd.abs().amax(0)).clamp(min=_FLOORS.absolute)
+        self.std.copy_(torch.where(is_constant, 1.0, torch.maximum(std, least)))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return (x - self.mean) / self.std

@@ -22,6 +22,7 @@ import torch
 from rrf.algorithms.model_based.configs import EnsembleCfg
 from rrf.algorithms.model_based.ensemble import Ensemble, elites
 from rrf.algorithms.optimizer_tensors import beneath, optimizer_tensors, restore_optimizer
+from rrf.data.dataset.floors import FloorsCfg
 from rrf.envs.control_env import Interface
 from rrf.envs.failure import NotFiniteError
 from rrf.precision import autocast
@@ -82,6 +83,7 @@ RULES: dict[str, Rule] = {
 
 _IMPROVEMENT = 0.01  # of an error, relative; less does not count
 _OWN = ("elites", "observed_mean", "observed_std")  # tensors in a checkpoint
+_LEAST_STD = FloorsCfg().absolute
 _MAX_DISAGREEMENT = 0.01  # fraction of observed steps that a known rule may call differently
 
 
@@ -158,9 +160,10 @@ class LearnedDynamics:
         num_held = min(max(1, int(count * cfg.holdout_fraction)), cfg.max_holdout)
         held, rest = order[:num_held], order[num_held:]
         self.ensemble.inputs.fit(x[rest])
-        self.ensemble.targets.fit(target[rest])
+        self.ensemble.targets.fit(target[rest], is_target=True)
         std, mean = torch.std_mean(steps.actor_obs, 0, correction=0)
-        self.observed_mean, self.observed_std = mean, std
+        # A floor under nearly constant dimensions, beside which a small error would look huge.
+        self.observed_mean, self.observed_std = mean, std.clamp(min=_LEAST_STD)
         epochs, errors_k = self._fit_with_early_stopping(x, target, steps.terminated, held, rest)
         self.elites = elites(errors_k, cfg.num_elites)
         return {

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from tensordict import TensorDict
 
+from rrf.data.dataset.floors import FloorsCfg
 from rrf.data.dataset.transitions import RecordedTransitions, read_transitions, returns_to_go
 from rrf.evaluation.candidate import Candidate
 from rrf.networks.batched_mlp import BatchedMLP
@@ -26,6 +27,7 @@ from rrf.networks.configs import plain_mlp
 _COPIES = 5
 _BATCH = 256
 _RATE = 3e-4
+_FLOORS = FloorsCfg()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,7 +78,9 @@ def fitted_q(
         on_update: Called with the number of gradient steps so far.
     """
     observations = torch.from_numpy(data.observations)
-    mean, std = observations.mean(0), observations.std(0) + 1e-6
+    mean, size = observations.mean(0), observations.abs().amax(0)
+    least = (_FLOORS.relative * size).clamp(min=_FLOORS.absolute)
+    std = torch.maximum(observations.std(0) + 1e-6, least)
     seen = (observations - mean) / std
     reached = torch.from_numpy(data.next_observations)
     after = torch.cat([(reached - mean) / std, act(reached)], -1)

@@ -11,6 +11,7 @@ import torch.distributed
 from torch import nn
 
 EPS = 1e-2  # as in rsl_rl; it keeps a nearly constant observation from being blown up
+_ROUNDING = 1e-6  # relative
 
 
 class EmpiricalNormalizer(nn.Module):
@@ -73,9 +74,9 @@ class RewardScaler(nn.Module):
         return self.scaled(rewards_tn)
 
     def scaled(self, rewards: torch.Tensor) -> torch.Tensor:
-        """Rewards divided by the standard deviation so far."""
-        std = self.statistics.std
-        return torch.where(std > 0, rewards / std, rewards)
+        """Rewards divided by the standard deviation so far, unless that is only rounding."""
+        std, mean = self.statistics.std, self.statistics.mean
+        return torch.where(std > _ROUNDING * mean.abs(), rewards / std, rewards)
 
     def forget_running(self) -> None:
         """Reset the discounted sums. Called when the running episodes were abandoned."""

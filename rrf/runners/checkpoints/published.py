@@ -1,9 +1,12 @@
 """Published policies as checkpoints of ours, and the other way."""
 
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 
 from rrf import atomic
+from rrf.data.dataset.floors import with_floors
+from rrf.data.schema import ACTION, STATE
 from rrf.networks.vlm.catalogue import located
 from rrf.policies.vla.published.folders import with_tokenizer
 from rrf.policies.vla.published.formats import FORMATS, Format, format_at
@@ -13,6 +16,8 @@ from rrf.runners.checkpoints import checkpoint, lerobot_policies
 from rrf.runners.checkpoints.deployable import VLA, described, kind_of
 from rrf.runners.checkpoints.imported import save_imported
 from rrf.runners.supervised.configs import SupervisedRunnerCfg
+
+_NORMALIZED = (STATE, ACTION)
 
 
 def fill(policy: object, name: str) -> None:
@@ -70,7 +75,8 @@ def import_policy(
         cfg: The run config of the checkpoint, from `fitted`.
         out: A directory that does not exist or is empty.
         group: Which of several statistics.
-        norm_stats: Statistics to use instead of the published ones.
+        norm_stats: A dataset's statistics to use instead of the published ones, with the floors of
+            `cfg`. Published ones are used as they are.
 
     Raises:
         ValueError: If `out` has content, if weights or statistics do not fit, or if cameras or
@@ -85,7 +91,13 @@ def import_policy(
             f"{folder} does not say the policy's {' and '.join(lacking)}; give them, e.g. "
             "policy.cameras='[front]' policy.image_size='[224, 224]'"
         )
-    stats = norm_stats or layout.norm_stats(folder, policy_cfg, group)
+    if norm_stats:
+        dims = {key: [str(d) for d in range(len(norm_stats[key]["mean"]))] for key in _NORMALIZED}
+        stats, raised = with_floors(norm_stats, cfg.floors, dims)
+        for line in raised:
+            warnings.warn(f"the given statistics: {line}", stacklevel=2)
+    else:
+        stats = layout.norm_stats(folder, policy_cfg, group)
     policy: VLMPolicy = policy_cfg.build(stats)
     layout.fill(policy, folder)
     return save_imported(name, cfg, policy, stats, out)

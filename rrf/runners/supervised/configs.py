@@ -5,6 +5,7 @@ import typing
 from rrf.algorithms.vla.advantage_configs import AdvantageCfg
 from rrf.algorithms.vla.configs import BehaviorCloningCfg
 from rrf.config import Cfg, configclass, require_at_least_one, require_positive
+from rrf.data.dataset.floors import FloorsCfg
 from rrf.policies.vla.configs import CompactVLACfg, PolicyCfg
 from rrf.policies.vla.vlm_configs import VLMPolicyCfg
 from rrf.runners.configs import AdamWCfg, EMACfg, RunnerCfg, ScheduleCfg
@@ -70,6 +71,9 @@ class SupervisedRunnerCfg(RunnerCfg):
     """The policy to train."""
     algorithm: BehaviorCloningCfg = BehaviorCloningCfg()
     """The supervised objective."""
+    floors: FloorsCfg = FloorsCfg()
+    """Floors under the spread of nearly constant dimensions, by which the policy would divide. A
+    checkpoint's statistics have them already, also those of init_from."""
     advantage: AdvantageCfg | None = None
     """Tell the policy which recorded actions were good; it then acts like the good ones. null: all
     are imitated alike. The policy's prompt must hold {advantage}."""

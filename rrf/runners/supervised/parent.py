@@ -1,17 +1,24 @@
 """What a run takes over from the policy that it starts from: its family, robots and statistics.
 
 Weights are only valid with the normalisation with which they were trained, so a robot that the
-parent knows keeps its statistics; a new robot has those of its datasets.
+parent knows keeps its statistics; a new robot has those of its datasets, with floors under them.
 """
 
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 
+from rrf.data.dataset.action_representation import PREDICTED
+from rrf.data.dataset.floors import with_floors
+from rrf.data.dataset.predicted_stats import with_predicted
+from rrf.data.schema import ACTION, STATE
 from rrf.policies.vla.configs import PolicyCfg
 from rrf.policies.vla.robot_configs import RobotCfg
 from rrf.policies.vla.vlm_configs import VLMPolicyCfg
+from rrf.runners import process_group
 from rrf.runners.checkpoints import checkpoint
 from rrf.runners.supervised.configs import SupervisedRunnerCfg
+from rrf.runners.supervised.frames import Split
 
 
 def with_parent_robots(cfg: SupervisedRunnerCfg) -> SupervisedRunnerCfg:
@@ -53,6 +60,40 @@ def policy_of_family(parent: Path, policy: PolicyCfg) -> PolicyCfg:
             "checkpoint of the same family as init_from"
         )
     return saved
+
+
+def statistics(cfg: SupervisedRunnerCfg, split: Split, parent: Path | None) -> Mapping:
+    """The statistics with which a run normalises, those of several robots by tag.
+
+    What is not the parent's has the floors of `cfg`; a warning names what they raised.
+    """
+    schema = split.training.schema
+    names = {STATE: schema.state.names, ACTION: schema.action.names}
+    published = split.norm_stats or split.training.norm_stats
+    own: dict[str, dict] = {}
+    raised: dict[str, list[str]] = {}
+    for tag, of_robot in ({"": published} if STATE in published else published).items():
+        own[tag], raised[tag] = with_floors(of_robot, cfg.floors, names)
+    stats: Mapping = own.get("", own)
+    if parent is not None:
+        stats = inherited(cfg.policy, stats, parent)
+    lines = [
+        f"{tag}: {line}" if tag else line
+        for tag in own
+        if own[tag] is stats or own[tag] is stats.get(tag)
+        for line in raised[tag]
+    ]
+    predicted = with_predicted(stats, cfg.policy.representation, split.training)
+    if predicted is not stats:
+        stats, added = with_floors(predicted, cfg.floors, {PREDICTED: schema.action.names})
+        lines += added
+    if lines and not process_group.rank():
+        warnings.warn(
+            f"nearly constant or rarely moving dimensions: {'; '.join(lines)}. To change it: "
+            "floors.relative, floors.absolute, policy.state_modes, policy.action_modes",
+            stacklevel=2,
+        )
+    return stats
 
 
 def inherited(policy: PolicyCfg, own_stats: Mapping, parent: Path) -> Mapping:

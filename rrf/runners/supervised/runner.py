@@ -18,7 +18,6 @@ import torch
 from torch import nn
 
 from rrf import atomic
-from rrf.data.dataset.predicted_stats import with_predicted
 from rrf.data.schema import Batch
 from rrf.lineage import Lineage
 from rrf.policies.vla.configs import PolicyCfg
@@ -46,7 +45,7 @@ from rrf.runners.supervised.parallel import (
     shares,
     summed,
 )
-from rrf.runners.supervised.parent import inherited, policy_of_family, with_parent_robots
+from rrf.runners.supervised.parent import policy_of_family, statistics, with_parent_robots
 from rrf.runners.tracker import NullTracker, Tracker
 
 
@@ -86,7 +85,6 @@ class SupervisedRunner:
         self.device = process_group.join(cfg.device)
         self.cfg, self.split, self.run_dir = cfg, split, Path(run_dir)
         self.lineage = lineage or Lineage()
-        self.norm_stats = split.norm_stats or split.training.norm_stats
         parent = checkpoint.find(cfg.init_from) if cfg.init_from else None
         if cfg.algorithm.kl_coef and parent is None:
             raise ValueError(
@@ -96,9 +94,7 @@ class SupervisedRunner:
         if parent:
             policy_of_family(parent, cfg.policy)
             self.lineage = self.lineage.replace(parent_checkpoint=deployable_digest(parent))
-            # Weights are only valid with the normalisation with which they were trained.
-            self.norm_stats = inherited(cfg.policy, self.norm_stats, parent)
-        self.norm_stats = with_predicted(self.norm_stats, cfg.policy.representation, split.training)
+        self.norm_stats = statistics(cfg, split, parent)
         with torch.random.fork_rng():
             torch.manual_seed(cfg.seed)
             if parent:

@@ -55,6 +55,37 @@ def test_a_constant_column_only_loses_its_mean():
     torch.testing.assert_close(standardizer.inverse(standardizer(rows)), rows)
 
 
+def test_an_input_that_hardly_changes_does_not_blow_up_what_is_beside_it():
+    rng = np.random.default_rng(0)
+    rows = np.stack([rng.normal(size=500), 0.3 + 1e-6 * rng.normal(size=500)], 1)
+    standardizer = ensemble.Standardizer(2)
+    standardizer.fit(torch.from_numpy(rows.astype(np.float32)))
+    beside = standardizer(torch.tensor([[0.0, 0.301]]))
+    assert beside[0, 1].item() == pytest.approx(0.001 / 0.0003, rel=0.02)  # was 1000
+
+
+def test_a_constant_target_is_predicted_within_the_floor():
+    rows = torch.tensor([[1.0, 2.0], [3.0, 2.0]])
+    targets = ensemble.Standardizer(2)
+    targets.fit(rows, is_target=True)
+    torch.testing.assert_close(targets.inverse(torch.ones(2)), torch.tensor([3.0, 2.0001]))
+
+
+@pytest.mark.parametrize("noise", [0.0, 1e-8, 1e-5])
+def test_a_state_that_hardly_changes_stays_where_it_is_in_imagination(noise):
+    steps, rng = circle(300), np.random.default_rng(1)
+    still = [torch.from_numpy(0.3 + noise * rng.normal(size=(300, 1))).float() for _ in "ab"]
+    parts = [steps.actor_obs, still[0], *steps.rows.split([2, 1, 1, 1, 1, 2], 1)[1:5]]
+    rows = torch.cat([*parts, steps.next_actor_obs, still[1]], 1)
+    torch.manual_seed(0)
+    cfg, interface = MODEL.replace(max_updates=600), Interface({"policy": 3}, 1, task="circle")
+    model = cfg.build(interface, 3, torch.Generator().manual_seed(0), torch.device("cpu"))
+    wider = Transitions(rows, RowLayout(3, None, 1))
+    model.fit(wider)
+    step = model.step(wider.actor_obs, wider.actions)
+    assert (step.observations[:, 2] - 0.3).abs().max() < 1e-3
+
+
 def test_weights_decay_with_the_number_of_their_layer():
     model = ensemble.Ensemble(MODEL.replace(weight_decays=[0.25, 0.5]), 2, 1)
     first, second, rest = model.parameter_groups()

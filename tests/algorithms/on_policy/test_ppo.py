@@ -17,6 +17,7 @@ from rrf.policies import (
     VNetworkCfg,
 )
 from rrf.policies.control.actor_critic import Categorical
+from rrf.policies.control.normalizer import RewardScaler
 from rrf.storage.rollout import ControlStep
 from tests.envs.toy import CorridorCfg
 
@@ -232,3 +233,12 @@ def test_restoring_an_optimizer_leaves_nothing_of_what_it_had():
     adam.step()
     restore_optimizer(adam, layer, {})
     assert not adam.state
+
+
+def test_rewards_that_differ_by_rounding_alone_are_not_divided_by_it():
+    scaler = RewardScaler(2, gamma=0.0)
+    rewards = torch.tensor([[0.1, 0.1], [0.1, 0.10000001]])
+    assert rewards[1, 1] > 0.1
+    dones = torch.zeros(2, 2, dtype=torch.bool)
+    scaler(rewards, dones)
+    assert torch.equal(scaler(rewards, dones), rewards)  # was 4e7

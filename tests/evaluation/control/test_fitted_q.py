@@ -1,5 +1,7 @@
 """Fitted-Q evaluation estimates what a policy earns in a task that it never steps."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
@@ -40,6 +42,18 @@ def test_estimates_are_what_policies_earn(dataset, goal):
     walks = np.split(data.rewards, np.flatnonzero(data.ended)[:-1] + 1)
     recorded = [walk @ GAMMA ** np.arange(len(walk)) for walk in walks]
     assert found.recorded == pytest.approx(np.mean(recorded))
+
+
+def test_a_state_that_trembles_does_not_decide_the_estimate(dataset):
+    data, act = read_transitions(dataset), towards(-0.5)
+    still = np.full_like(data.observations, 0.3)
+    wider = dataclasses.replace(
+        data,
+        observations=np.concatenate([data.observations, still], 1),
+        next_observations=np.concatenate([data.next_observations, still + 1e-5], 1),
+    )
+    found = fitted_q(wider, lambda x: act(x[:, :1]), data.actions, GAMMA, 1500, 64, 0.02)
+    assert found.mean == pytest.approx(earned(data, act), rel=0.1)  # the step was 10 deviations
 
 
 def test_returns_are_summed_within_episodes():

@@ -3,13 +3,17 @@
 import dataclasses
 import json
 import signal
+import warnings
 
 import numpy as np
 import pytest
 import torch
 
+from rrf.data.conversion.lerobot_writer import write_dataset
+from rrf.data.dataset.floors import FloorsCfg
 from rrf.data.dataset.held_out import is_held_out
-from rrf.data.schema import STATE
+from rrf.data.dataset.stats import norm_stats
+from rrf.data.schema import STATE, Vector
 from rrf.policies import DiscreteTokenHeadCfg
 from rrf.policies.vla.vlm_configs import VLMPolicyCfg
 from rrf.runners.checkpoints import checkpoint
@@ -17,7 +21,13 @@ from rrf.runners.checkpoints.deployable import deployable_digest
 from rrf.runners.interruption import Interrupted, SignalWatch
 from rrf.runners.supervised.frames import open_split
 from rrf.runners.supervised.runner import SupervisedRunner
-from tests.runners.supervised.conftest import tiny_policy_cfg, tiny_run_cfg, write_synthetic
+from tests.runners.supervised.conftest import (
+    SCHEMA,
+    make_episode,
+    tiny_policy_cfg,
+    tiny_run_cfg,
+    write_synthetic,
+)
 
 
 def make_runner(cfg, run_dir):
@@ -243,6 +253,50 @@ def test_fine_tuning_starts_from_the_parents_weights_and_keeps_its_normalisation
     child.run()
     manifest = json.loads((checkpoint.latest(tmp_path / "child") / "manifest.json").read_text())
     assert manifest["lineage"]["parent_checkpoint"] == deployable_digest(path)
+
+
+def write_trembling(root):
+    """As `write_synthetic`, with a slide in the state that only trembles."""
+    rng, trembling = np.random.default_rng(0), Vector(("x", "slide"), "m")
+
+    def episodes():
+        for number in range(4):
+            episode = make_episode(number)
+            slide = 0.3 + 1e-8 * rng.normal(size=len(episode.state))
+            state = np.stack([episode.state[:, 0], slide], 1).astype(np.float32)
+            yield dataclasses.replace(episode, state=state)
+
+    write_dataset(root, dataclasses.replace(SCHEMA, state=trembling), episodes())
+    (root / "norm_stats.json").write_text(json.dumps(norm_stats(root)))
+    return root
+
+
+def test_a_nearly_constant_dimension_gets_a_floor_which_the_checkpoint_keeps(tmp_path):
+    dataset = write_trembling(tmp_path / "trembling")
+    cfg = tiny_run_cfg(dataset, max_steps=10)
+    with pytest.warns(UserWarning, match=r"observation\.state\.slide has a standard deviation of"):
+        runner = train(cfg, tmp_path / "run")
+    saved = checkpoint.latest(tmp_path / "run")
+    policy = checkpoint.load_policy(saved)
+    beside = policy.normalize_state.apply(np.array([[0.0, 0.301]]))[0, 1]
+    assert beside == pytest.approx(0.001 / 0.0003, rel=0.01)
+    stats = checkpoint.load_norm_stats(saved)
+    assert stats == runner.norm_stats
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        child = make_runner(cfg.replace(init_from=str(tmp_path / "run")), tmp_path / "child")
+    assert child.norm_stats == stats
+
+
+def test_a_checkpoint_from_before_floors_normalises_as_it_did(tmp_path):
+    dataset = write_trembling(tmp_path / "trembling")
+    off = FloorsCfg(relative=0, absolute=0)
+    train(tiny_run_cfg(dataset, max_steps=10, floors=off), tmp_path / "old")
+    old = checkpoint.load_norm_stats(checkpoint.latest(tmp_path / "old"))
+    assert old[STATE]["std"][1] < 2e-8
+    child = make_runner(tiny_run_cfg(dataset, init_from=str(tmp_path / "old")), tmp_path / "child")
+    assert child.norm_stats == old
+    assert child.policy.normalize_state.scale[1] == old[STATE]["std"][1]
 
 
 def test_fine_tuning_from_another_architecture_is_refused(dataset, tmp_path):

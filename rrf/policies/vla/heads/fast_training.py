@@ -9,6 +9,7 @@ import torch
 from rrf import workspace
 from rrf.atomic import write_text
 from rrf.data.dataset.action_representation import PREDICTED, Representation
+from rrf.data.dataset.floors import FloorsCfg, raised
 from rrf.data.dataset.opening import open_dataset
 from rrf.data.dataset.predicted_stats import with_predicted
 from rrf.data.dataset.transforms import Mode, ModeOfDimension, Normalize
@@ -26,6 +27,7 @@ def train(
     num_tokens: int = 1024,
     representation: Representation = Representation(),
     modes: Mapping[int, ModeOfDimension] | None = None,
+    floors: FloorsCfg = FloorsCfg(),
 ) -> FastTokenizer:
     """Train a tokenizer on every chunk of a dataset and write it into a directory.
 
@@ -41,6 +43,7 @@ def train(
         num_tokens: See `FastTokenizer.train`.
         representation: The policy's `representation` (`relative_actions`, `delta_actions`).
         modes: As the policy's `action_modes`.
+        floors: As the training's `floors`.
 
     Raises:
         ValueError: If the dataset is missing, or if `FastTokenizer.train` refuses its actions.
@@ -48,7 +51,7 @@ def train(
     reader = open_dataset(workspace.dataset(dataset), chunk_length, cameras=[])
     norm_stats = with_predicted(reader.norm_stats, representation, reader)
     key = ACTION if representation.is_absolute else PREDICTED
-    normalize = Normalize(norm_stats[key], normalization, modes or {})
+    normalize = Normalize(raised(norm_stats[key], floors)[0], normalization, modes or {})
     state_bd, action_bha, is_pad_bh = reader.chunks(np.arange(reader.num_frames))
     chunks_bha = normalize.apply(representation.apply(action_bha, state_bd))
     filled_bha = held(torch.from_numpy(chunks_bha), torch.from_numpy(is_pad_bh)).numpy()
