@@ -134,6 +134,7 @@ def import_(
     if given is not None:
         sizes = {"state_dim": len(given[STATE]["mean"]), "action_dim": len(given[ACTION]["mean"])}
         cfg = cfg.replace(policy=cfg.policy.replace(**sizes))
+    published.require_said(folder, published_format, changes)
     cfg = cfg.override(changes)
     published.import_policy(source, published_format, cfg, out, statistics, given)
     _tell(out, cfg, preset)

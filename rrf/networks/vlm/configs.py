@@ -107,6 +107,10 @@ class BackboneCfg(Cfg):
     dtype: typing.Literal["fp32", "bf16"] = "fp32"
     """Number format of the weights."""
 
+    def cleaned(self, instruction: str) -> str:
+        """An instruction as a prompt of this family holds it."""
+        return instruction
+
     @property
     def width(self) -> int:
         """Width D of the features of a token."""

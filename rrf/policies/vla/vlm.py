@@ -113,7 +113,7 @@ class VLMPolicy(nn.Module):
             prompts=[
                 prompt_of(self.cfg.prompt, text, prompt_state(self.cfg, row, tag), advantage)
                 for text, row, tag, advantage in zip(
-                    observation.instruction,
+                    map(self.cfg.backbone.cleaned, observation.instruction),
                     states_bpd[:, 0],
                     tags,
                     advantages_of(observation),

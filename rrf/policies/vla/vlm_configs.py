@@ -50,7 +50,7 @@ class VLMPolicyCfg(PolicyCfg):
     in pi*0.6."""
     prompt_state_dims: int = 0
     """Dimensions to which the state in the prompt is padded with zeros: 32 in the pi0.5 of lerobot
-    before 0.6. 0 for no padding, as in openpi and in lerobot since then."""
+    before 0.5. 0 for no padding, as in openpi and in lerobot since then."""
     pooling: typing.Literal["mean", "last"] = "mean"
     """For heads that read one vector: the mean of all tokens, or the last token."""
     state_features: int = 64

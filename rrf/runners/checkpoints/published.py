@@ -1,10 +1,11 @@
 """Published policies as checkpoints of ours, and the other way."""
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from rrf import atomic
+from rrf.data.dataset.action_representation import PREDICTED
 from rrf.data.dataset.floors import with_floors
 from rrf.data.schema import ACTION, STATE
 from rrf.networks.vlm.catalogue import located
@@ -59,6 +60,22 @@ def fitted(
     return cfg.replace(policy=policy, pretrained=None, ema=None)
 
 
+def require_said(folder: Path, layout: Format, paths: Collection[str]) -> None:
+    """Refuse an import that leaves open what no file in the folder says.
+
+    Args:
+        folder: The published policy.
+        layout: Its layout.
+        paths: The dotted overrides that were given.
+
+    Raises:
+        ValueError: Saying what to give.
+    """
+    for name, text in layout.unsaid(folder).items():
+        if f"policy.{name}" not in paths:
+            raise ValueError(f"no file in {folder} says {text}")
+
+
 def import_policy(
     name: str,
     layout: Format,
@@ -98,6 +115,12 @@ def import_policy(
             warnings.warn(f"the given statistics: {line}", stacklevel=2)
     else:
         stats = layout.norm_stats(folder, policy_cfg, group)
+    if PREDICTED not in stats and not policy_cfg.representation.is_absolute:
+        raise ValueError(
+            "the policy's actions are relative to the state, and the statistics that are given say "
+            f"nothing of those ({PREDICTED}); leave out --norm-stats, or give the norm_stats.json "
+            "of a checkpoint that was trained with the same policy.relative_actions"
+        )
     policy: VLMPolicy = policy_cfg.build(stats)
     layout.fill(policy, folder)
     return save_imported(name, cfg, policy, stats, out)

@@ -133,7 +133,7 @@ def test_a_report_without_videos_curves_or_verdict_is_still_whole(tmp_path):
 
 
 def test_a_report_names_what_it_is_about_and_leads_to_its_runs(folder):
-    pages = {"MLflow run": "https://mlflow.example.org/#/runs/1", "data <set>": "file:///d&d/card"}
+    pages = {"MLflow run": "https://mlflow.example.org/#/runs/1", "data <set>": "../d&d/card"}
     text = write_report(folder, subject="reach <3> version 2", links=pages).read_text()
     assert "<title>Evaluation of reach &lt;3&gt; version 2</title>" in text
     page = Page(text)

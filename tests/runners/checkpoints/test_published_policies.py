@@ -210,6 +210,30 @@ def test_the_commands_export_and_import(tmp_path):
         run.invoke(app, words, catch_exceptions=False)
 
 
+def test_an_import_of_openpi_has_to_say_whether_actions_are_relative(tmp_path):
+    path, _ = saved(tmp_path / "run", pi_cfg("pi0"))
+    published.export_policy(path, "openpi", tmp_path / "theirs")
+    words = ["models", "import", str(tmp_path / "theirs"), "--out", str(tmp_path / "ours")]
+    words += ["policy.cameras=[front]", "policy.image_size=[16, 16]"]
+    with pytest.raises(
+        ValueError, match=r"no file in .* relative to the state .* say policy\.rela"
+    ):
+        CliRunner().invoke(app, words, catch_exceptions=False)
+    assert not (tmp_path / "ours").exists()
+
+
+def test_statistics_that_are_given_must_fit_relative_actions(tmp_path):
+    cfg = pi_cfg("pi0")
+    path, _ = saved(tmp_path / "run", cfg)
+    published.export_policy(path, "openpi", tmp_path / "theirs")
+    run = SupervisedRunnerCfg(policy=cfg.replace(relative_actions=[(0, 0)]))
+    layout, given = FORMATS["openpi"], {STATE: stats(4, 0), ACTION: stats(3, 1)}
+    with pytest.raises(ValueError, match=r"nothing of those \(action\.predicted\)"):
+        published.import_policy(str(tmp_path / "theirs"), layout, run, tmp_path / "a", None, given)
+    published.import_policy(str(tmp_path / "theirs"), layout, run, tmp_path / "b")
+    assert "action.predicted" in checkpoint.load_norm_stats(tmp_path / "b")
+
+
 def test_large_checkpoints_are_divided_and_read_back(tmp_path, monkeypatch):
     cfg = CASES["openpi"]()
     policy = cfg.build({STATE: stats(cfg.state_dim, 0), ACTION: stats(cfg.action_dim, 1)})

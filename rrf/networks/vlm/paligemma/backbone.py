@@ -173,8 +173,9 @@ class PaliGemma(Backbone[PaliGemmaCfg]):
 
     def _encoded(self, prompts: Sequence[str]) -> tuple[list[list[int]], list[list[bool]]]:
         begin = self.tokenizer.special(_BEGIN)
-        # openpi reads underscores in instructions as spaces.
-        ids = [[begin, *self.tokenizer.encode(prompt.replace("_", " "))] for prompt in prompts]
+        if self.cfg.instructions == "underscores":
+            prompts = [prompt.replace("_", " ") for prompt in prompts]
+        ids = [[begin, *self.tokenizer.encode(prompt)] for prompt in prompts]
         for row, prompt in zip(ids, prompts, strict=True):
             if len(row) > self.cfg.max_tokens:
                 raise ValueError(

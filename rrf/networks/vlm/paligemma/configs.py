@@ -80,6 +80,17 @@ class PaliGemmaCfg(BackboneCfg):
     """The most tokens that a prompt may have. A longer one is an error; nothing is cut off. pi0
     was trained with up to 48, pi0.5 with up to 200."""
 
+    instructions: typing.Literal["underscores", "openpi", "lerobot"] = "underscores"
+    """How an instruction is written into a prompt. openpi: without blanks at its ends, with a blank
+    for each underscore and each line break, as openpi writes those of pi0 and pi0.5. lerobot: as it
+    is, but for a line break at its end, as lerobot writes those of pi0. underscores: blanks for
+    underscores, in the whole prompt."""
+
+    def cleaned(self, instruction: str) -> str:
+        if self.instructions == "openpi":
+            return instruction.strip().replace("_", " ").replace("\n", " ")
+        return instruction.removesuffix("\n") if self.instructions == "lerobot" else instruction
+
     @property
     def width(self) -> int:
         return self.gemma.width

@@ -33,7 +33,6 @@ from rrf.policies.vla.flow_head import FlowHead
 from rrf.policies.vla.flow_matching import ExploreNoiseNet
 from rrf.policies.vla.heads.pi_configs import PiExpertHeadCfg
 
-_SHORTEST, _LONGEST = 4e-3, 4.0  # periods of the time's embedding
 _BETA = 1.5  # Beta(1.5, 1) has the distribution function t^1.5
 _LEAST_SHARE = 0.001
 
@@ -138,7 +137,8 @@ class PiExpertHead(FlowHead):
         self, given: Prefix, x_bhp: torch.Tensor, share_b: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """The expert's tokens [B, S, W], and what conditions its norms: [B, W] or None."""
-        time_bw = time_features(share_b, self.width)
+        periods = self.cfg.min_period, self.cfg.max_period
+        time_bw = time_features(share_b, self.width, periods)
         actions_bhw = self.action_in_proj(x_bhp)
         if self.is_adaptive:
             hidden_bw = functional.silu(self.time_mlp_in(time_bw))
@@ -162,15 +162,19 @@ class PiExpertHead(FlowHead):
             return self.state_proj(wide_bp).unsqueeze(1)
 
 
-def time_features(share_b: torch.Tensor, num_features: int) -> torch.Tensor:
-    """Sines, then cosines, of a time from 0 to 1, with periods from 0.004 to 4; float32.
+def time_features(
+    share_b: torch.Tensor, num_features: int, periods: tuple[float, float]
+) -> torch.Tensor:
+    """Sines, then cosines, of a time from 0 to 1, between the shortest and the longest period;
+    float32.
 
-    Computed in float64, because the fastest wave turns 250 times.
+    Computed in float64, because the fastest wave of the published models turns 250 times.
     """
+    shortest, longest = periods
     fraction = torch.linspace(
         0.0, 1.0, num_features // 2, dtype=torch.float64, device=share_b.device
     )
-    period = _SHORTEST * (_LONGEST / _SHORTEST) ** fraction
+    period = shortest * (longest / shortest) ** fraction
     angle = 2 * math.pi / period * share_b[:, None].double()
     return torch.cat([angle.sin(), angle.cos()], dim=1).float()
 

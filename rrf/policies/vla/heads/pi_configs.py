@@ -26,6 +26,10 @@ class PiExpertHeadCfg(FlowHeadCfg):
     the backbone's."""
     max_dims: int = 32
     """State and action are padded with zeros to this many dimensions."""
+    min_period: float = 4e-3
+    """Period of the fastest wave that encodes the time from 0 to 1."""
+    max_period: float = 4.0
+    """Period of the slowest one."""
     knowledge_insulation: bool = False
     """The expert's gradient does not reach the backbone (arXiv:2505.23705). Train the backbone by
     another loss then, or keep it frozen."""
@@ -47,6 +51,11 @@ class PiExpertHeadCfg(FlowHeadCfg):
             raise ValueError(
                 f"width is {self.width}, mlp_dim {self.mlp_dim}, num_heads {self.num_heads} and "
                 f"max_dims {self.max_dims}, allowed: 1 or more each, and an even width"
+            )
+        if not 0 < self.min_period < self.max_period:
+            raise ValueError(
+                f"min_period is {self.min_period} and max_period {self.max_period}, allowed: above "
+                "0, and min_period below max_period"
             )
         if self.time_convention != "openpi":
             raise ValueError(

@@ -16,18 +16,21 @@ from pathlib import Path
 from rrf import atomic
 from rrf.data.formats.groot_metadata import PATH as GROOT_METADATA
 from rrf.data.formats.groot_metadata import read_metadata
-from rrf.data.schema import ACTION, IMAGE_PREFIX, STATE
+from rrf.data.schema import ACTION, STATE
 from rrf.networks.vlm.weights import read_shapes
 from rrf.policies.vla.heads.groot_configs import NEW
 from rrf.policies.vla.lerobot.kinds import REFUSED
-from rrf.policies.vla.published import groot, openvla, pi_checkpoints, pi_norm_stats
+from rrf.policies.vla.published import (
+    groot,
+    lerobot_pi,
+    openvla,
+    pi_checkpoints,
+    pi_norm_stats,
+)
 from rrf.policies.vla.vlm import VLMPolicy
 from rrf.policies.vla.vlm_configs import VLMPolicyCfg
 
 NormStats = dict[str, dict[str, typing.Any]]
-_LEROBOT_MODES = {
-    mode_of_lerobot: mode for mode, mode_of_lerobot in pi_norm_stats.LEROBOT_MODES.items()
-}
 
 
 class Format(typing.Protocol):
@@ -50,6 +53,11 @@ class Format(typing.Protocol):
             cfg: The policy of a preset.
             group: Which statistics, where there are several: OpenVLA's dataset, GR00T's embodiment.
         """
+        ...
+
+    def unsaid(self, folder: Path) -> dict[str, str]:
+        """What no file in a folder says although actions depend on it, so that whoever imports it
+        must: field of the policy -> what to say."""
         ...
 
     def norm_stats(self, folder: Path, cfg: VLMPolicyCfg, group: str | None) -> NormStats:
@@ -87,50 +95,29 @@ class Pi:
         return "pi05-sft" if is_newer else "pi0-sft"
 
     def fitted(self, folder: Path, cfg: VLMPolicyCfg, group: str | None) -> VLMPolicyCfg:
-        config = _config(folder)
-        changes: dict[str, typing.Any] = {}
+        pi_checkpoints.require_pi(cfg)
+        if self._layout == "lerobot":
+            return lerobot_pi.fitted(folder, _config(folder), cfg)
+        version = "pi05" if self.preset(folder).startswith("pi05") else "pi0"
+        return pi_checkpoints.fitted_openpi(folder, _config(folder), cfg, version)
+
+    def unsaid(self, folder: Path) -> dict[str, str]:
         if self._layout == "openpi":
-            if "action_horizon" in config:
-                changes["chunk_length"] = config["action_horizon"]
-            file = pi_norm_stats.statistics_file(folder)
-            stats = pi_norm_stats.read_file(file) if file else {}
-            for name, key in (("state_dim", STATE), ("action_dim", ACTION)):
-                if not getattr(cfg, name) and key in stats:
-                    changes[name] = len(next(iter(stats[key].values())))
-            return cfg.replace(**changes)
-        pi_checkpoints.check_lerobot(folder, config)
-        inputs, outputs = config.get("input_features", {}), config.get("output_features", {})
-        images = {
-            n.removeprefix(IMAGE_PREFIX): f for n, f in inputs.items() if n.startswith(IMAGE_PREFIX)
-        }
-        images = {n: f for n, f in images.items() if not pi_checkpoints.is_empty_camera(n)}
-        if images:
-            height, width = next(iter(images.values()))["shape"][1:]
-            changes |= {"cameras": list(images), "image_size": (height, width)}
-        for name, feature in (
-            ("state_dim", inputs.get(STATE)),
-            ("action_dim", outputs.get(ACTION)),
-        ):
-            if feature:
-                changes[name] = feature["shape"][0]
-        if "chunk_size" in config:
-            changes["chunk_length"] = config["chunk_size"]
-        modes = config.get("normalization_mapping", {})
-        for name, kind in (("state_normalization", "STATE"), ("action_normalization", "ACTION")):
-            if modes.get(kind) in _LEROBOT_MODES:
-                changes[name] = _LEROBOT_MODES[modes[kind]]
-        if "num_inference_steps" in config:
-            steps = config["num_inference_steps"]
-            changes["head"] = cfg.head.replace(num_denoise_steps=steps)
-        if "tokenizer_max_length" in config:
-            longest = config["tokenizer_max_length"]
-            changes["backbone"] = cfg.backbone.replace(max_tokens=longest)
-        return cfg.replace(**changes)
+            return {"relative_actions": pi_checkpoints.RELATIVE}
+        config = _config(folder)
+        is_old = config.get("type") == "pi05" and "use_relative_actions" not in config
+        return {"prompt_state_dims": lerobot_pi.PADDED} if is_old else {}
 
     def norm_stats(self, folder: Path, cfg: VLMPolicyCfg, group: str | None) -> NormStats:
-        return pi_norm_stats.read(folder, cfg.state_dim, cfg.action_dim)
+        dims = {STATE: cfg.state_dim, ACTION: cfg.action_dim}
+        modes = {STATE: cfg.state_modes, ACTION: cfg.action_modes}
+        unused = [key for key in dims if list(modes[key].values()) == ["none"] * dims[key]]
+        stats = pi_norm_stats.read(folder, cfg.state_dim, cfg.action_dim, unused)
+        return pi_norm_stats.as_predicted(stats, cfg.representation)
 
     def fill(self, policy: VLMPolicy, folder: Path) -> None:
+        if self._layout == "lerobot":
+            lerobot_pi.check_periods(folder, _config(folder), policy.cfg)
         pi_checkpoints.fill(policy, folder)
 
     def write(
@@ -158,6 +145,9 @@ class OpenVLA:
             state_dim=cfg.state_dim or len(stats[STATE]["q01"]),
             action_dim=len(stats[ACTION]["q01"]),
         )
+
+    def unsaid(self, folder: Path) -> dict[str, str]:
+        return {}
 
     def norm_stats(self, folder: Path, cfg: VLMPolicyCfg, group: str | None) -> NormStats:
         config = openvla.config_of(folder)
@@ -200,6 +190,9 @@ class Groot:
                 width, height = next(iter(video.values()))["resolution"]
                 changes |= {"cameras": list(video), "image_size": (height, width)}
         return cfg.replace(**changes)
+
+    def unsaid(self, folder: Path) -> dict[str, str]:
+        return {}
 
     def norm_stats(self, folder: Path, cfg: VLMPolicyCfg, group: str | None) -> NormStats:
         return read_metadata(folder, self._tag(folder, group or cfg.embodiment)).norm_stats()

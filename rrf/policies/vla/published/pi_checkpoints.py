@@ -2,7 +2,8 @@
 
 Weights only change their names. lerobot puts "model." before openpi's names. Two tensors need care:
 
-* the output layer of PaliGemma is its embedding table, and either name or both may be in a file;
+* the output layer of PaliGemma is its embedding table, and either name or both may be in a file.
+  lerobot 0.6 trains the table alone, so that they differ; actions depend on the table only;
 * the action expert has an output layer that nothing uses. It is dropped when read; when written it
   is zeros, because openpi and lerobot refuse a file without it.
 
@@ -16,15 +17,15 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file, save_file
 
-from rrf import atomic
+from rrf.data.schema import ACTION, STATE
 from rrf.networks.tensor_files import differences, listed
 from rrf.networks.vlm.build import merged_weights
 from rrf.networks.vlm.paligemma.configs import PaliGemmaCfg
 from rrf.networks.vlm.weights import plain_tensors, weight_files
 from rrf.policies.vla.heads.pi_configs import PiExpertHeadCfg
-from rrf.policies.vla.lerobot.fields import base_fields, config_fields
-from rrf.policies.vla.published import pi_norm_stats
+from rrf.policies.vla.published import lerobot_pi, pi_norm_stats
 from rrf.policies.vla.published.folders import require_vacant
+from rrf.policies.vla.published.settings import Settings
 from rrf.policies.vla.vlm import VLMPolicy
 from rrf.policies.vla.vlm_configs import VLMPolicyCfg
 
@@ -48,55 +49,31 @@ _PREFIXES = {
 _EMBEDDING = f"{_PALIGEMMA}model.language_model.embed_tokens.weight"
 _OURS = ("state_encoder.", "trunk.", "value_head.", "head.explore_noise.")
 """Parts of a policy that no published checkpoint has: critic, and ReinFlow's noise."""
-_HONOURED = (  # fields of lerobot 0.6.1's config.json that `formats.Pi` reads
-    "input_features",
-    "output_features",
-    "normalization_mapping",
-    "chunk_size",
-    "num_inference_steps",
-    "tokenizer_max_length",
-    "empty_cameras",  # they are left out, as lerobot masks them
+
+
+OPENPI = Settings(
+    honoured=(
+        "action_dim",
+        "action_horizon",
+        "paligemma_variant",
+        "action_expert_variant",
+        "pi05",
+        "max_token_len",
+        "discrete_state_input",
+    ),
+    harmless={
+        "precision": "it says in which numbers openpi holds the weights",
+        "dtype": "it says in which numbers openpi computes",
+        "pytorch_compile_mode": "it only makes openpi faster",
+    },
 )
-_BY_WEIGHTS = (  # whose shapes would not fit
-    "paligemma_variant",
-    "action_expert_variant",
-    "max_state_dim",
-    "max_action_dim",
-    "image_resolution",
+"""openpi's config.json: what its converter writes, and the fields of its model's config."""
+RELATIVE = (
+    "whether its actions are relative to the state (use_delta_joint_actions or "
+    "extra_delta_transform in openpi's config); say policy.relative_actions='[]' if they are not, "
+    "or the dimensions of action and state, e.g. policy.relative_actions='[[0, 0], [1, 1]]'. A "
+    "policy with adapt_to_pi (ALOHA) cannot be had: openpi converts its joints in code"
 )
-_TRAINING = (  # and how weights are held
-    "dtype",
-    "gradient_checkpointing",
-    "freeze_vision_encoder",
-    "train_expert_only",
-    "time_sampling_beta_alpha",
-    "time_sampling_beta_beta",
-    "time_sampling_scale",
-    "time_sampling_offset",
-)
-_EXECUTION = ("n_action_steps", "rtc_config", "compile_model", "compile_mode", "device")
-_OF_RELATIVE = ("relative_exclude_joints", "action_feature_names")  # without effect on their own
-_ONLY = {
-    "use_relative_actions": (False, "its actions are relative to the state, ours are not"),
-    "n_obs_steps": (1, "it sees past observations"),
-    "min_period": (4e-3, "the embedding of time has another period"),
-    "max_period": (4.0, "the embedding of time has another period"),
-    "use_peft": (False, "its adapters are in files of their own; merge them"),
-}
-_HARMLESS_PREFIXES = ("optimizer_", "scheduler_")
-_KNOWN_STEPS = {
-    "rename_observations_processor": {"rename_map": {}},
-    "to_batch_processor": {},
-    "pi0_new_line_processor": {},
-    "pi05_prepare_state_tokenizer_processor_step": {},
-    "tokenizer_processor": {"task_key": "task", "padding_side": "right", "truncation": True},
-    "device_processor": {},
-    "relative_actions_processor": {"enabled": False},
-    "absolute_actions_processor": {"enabled": False},
-    "normalizer_processor": {},
-    "unnormalizer_processor": {},
-}
-"""Step -> settings that must be these, if they are given."""
 
 
 def our_name(name: str) -> str:
@@ -112,20 +89,12 @@ def published_name(name: str) -> str:
 
 
 def renamed(weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """The weights of openpi or lerobot under our names.
-
-    Raises:
-        ValueError: If embedding table and output layer differ.
-    """
+    """The weights of openpi or lerobot under our names."""
     is_lerobot = all(name.startswith(_LEROBOT) for name in weights)
     tensors = {n.removeprefix(_LEROBOT) if is_lerobot else n: t for n, t in weights.items()}
     tensors.pop(UNUSED, None)
-    tied = tensors.pop(TIED, None)
-    if tied is not None and not torch.equal(tensors.setdefault(_EMBEDDING, tied), tied):
-        raise ValueError(
-            f"{TIED} and {_EMBEDDING} differ, but the model uses one table for both; the file is "
-            "of another model"
-        )
+    if (tied := tensors.pop(TIED, None)) is not None:
+        tensors.setdefault(_EMBEDDING, tied)
     return {our_name(name): tensor for name, tensor in tensors.items()}
 
 
@@ -136,7 +105,7 @@ def fill(policy: VLMPolicy, folder: str | Path) -> None:
         ValueError: If there is no safetensors file, or if names or shapes do not agree exactly. The
             message lists what is missing and what is unexpected.
     """
-    _require_pi(policy.cfg)
+    require_pi(policy.cfg)
     weights: dict[str, torch.Tensor] = {}
     for file in weight_files(folder):
         weights |= load_file(file)
@@ -161,6 +130,51 @@ def fill(policy: VLMPolicy, folder: str | Path) -> None:
         tensors[name].copy_(tensor)
 
 
+def fitted_openpi(
+    folder: Path,
+    config: Mapping[str, typing.Any],
+    cfg: VLMPolicyCfg,
+    version: typing.Literal["pi0", "pi05"],
+) -> VLMPolicyCfg:
+    """`cfg` with what a folder of openpi says of its policy.
+
+    Raises:
+        ValueError: For a setting of config.json that is neither honoured nor harmless.
+    """
+    file = folder / "config.json"
+    OPENPI.check(file, config)
+    reads_state = version == "pi05"
+    if config.get("discrete_state_input", reads_state) not in (None, reads_state):
+        raise ValueError(
+            f"{file} has discrete_state_input {config['discrete_state_input']}, allowed for "
+            f"{version}: {reads_state}; its prompt would hold the state otherwise than trained"
+        )
+    head, backbone = typing.cast(PiExpertHeadCfg, cfg.head), typing.cast(PaliGemmaCfg, cfg.backbone)
+    of_head: dict[str, typing.Any] = {"version": version}
+    of_backbone: dict[str, typing.Any] = {"instructions": "openpi"}
+    changes: dict[str, typing.Any] = {"prompt": lerobot_pi.PROMPTS[version]}
+    if "action_dim" in config:
+        of_head["max_dims"] = config["action_dim"]
+    if "action_expert_variant" in config:
+        expert = lerobot_pi.variant(folder, "action_expert_variant", config)
+        of_head |= {name: getattr(expert, name) for name in ("width", "mlp_dim", "num_heads")}
+    if "paligemma_variant" in config:
+        of_backbone["gemma"] = lerobot_pi.variant(folder, "paligemma_variant", config)
+    if "max_token_len" in config:
+        of_backbone["max_tokens"] = config["max_token_len"]
+    if "action_horizon" in config:
+        changes["chunk_length"] = config["action_horizon"]
+    for name in ("state_normalization", "action_normalization"):
+        changes[name] = pi_norm_stats.OPENPI_MODES[version]
+    statistics = pi_norm_stats.statistics_file(folder)
+    stats = pi_norm_stats.read_file(statistics) if statistics else {}
+    for name, key in (("state_dim", STATE), ("action_dim", ACTION)):
+        if not getattr(cfg, name) and key in stats:
+            changes[name] = len(next(iter(stats[key].values())))
+    changes |= {"head": head.replace(**of_head), "backbone": backbone.replace(**of_backbone)}
+    return cfg.replace(**changes)
+
+
 def write(
     policy: VLMPolicy, norm_stats: Mapping[str, Mapping], folder: str | Path, layout: Layout
 ) -> Path:
@@ -175,7 +189,7 @@ def write(
             or if the folder has content.
     """
     cfg, folder = policy.cfg, Path(folder)
-    _require_pi(cfg)
+    require_pi(cfg)
     texts = pi_norm_stats.openpi_files if layout == "openpi" else pi_norm_stats.lerobot_files
     files = texts(cfg, norm_stats)
     require_vacant(folder)
@@ -200,57 +214,10 @@ def write(
     return folder
 
 
-def _require_pi(cfg: VLMPolicyCfg) -> None:
+def require_pi(cfg: VLMPolicyCfg) -> None:
+    """Raise ValueError unless a policy has the parts of pi0 and pi0.5."""
     if not isinstance(cfg.backbone, PaliGemmaCfg) or not isinstance(cfg.head, PiExpertHeadCfg):
         raise ValueError(
             f"the policy joins {type(cfg.backbone).__name__} and {type(cfg.head).__name__}, but "
             "openpi's and lerobot's layouts are for PaliGemmaCfg with PiExpertHeadCfg"
         )
-
-
-def check_lerobot(folder: Path, config: Mapping[str, typing.Any]) -> None:
-    """Refuse what lerobot wrote beside the weights that would change actions unnoticed.
-
-    Raises:
-        ValueError: For a field of config.json, or a step of a processor or its setting, that is
-            neither honoured nor harmless.
-    """
-    known = config_fields(config["type"]) | base_fields() | {"type"}
-    harmless = (*_HONOURED, *_BY_WEIGHTS, *_TRAINING, *_EXECUTION, *_OF_RELATIVE)
-    file = folder / "config.json"
-    for name, value in config.items():
-        if name not in known:
-            raise ValueError(
-                f"{file} has the setting {name}, which the installed lerobot does not know; it "
-                "comes from another version"
-            )
-        if name in _ONLY and value != _ONLY[name][0]:
-            raise ValueError(f"{file} has {name} {value}, which cannot be had: {_ONLY[name][1]}")
-        is_handled = name in (*harmless, *_ONLY, *base_fields(), "type")
-        if not is_handled and not name.startswith(_HARMLESS_PREFIXES):
-            raise ValueError(f"{file} has the setting {name}, which is not handled yet")
-    for name in ("policy_preprocessor", "policy_postprocessor"):
-        _check_steps(folder / f"{name}.json")
-
-
-def is_empty_camera(name: str) -> bool:
-    """Whether a camera is one of those that lerobot adds and masks out."""
-    return name.startswith("empty_camera_")
-
-
-def _check_steps(file: Path) -> None:
-    if not file.is_file():
-        return
-    for step in atomic.parse_json(file.read_text(encoding="utf-8"))["steps"]:
-        name, settings = step.get("registry_name"), step.get("config") or {}
-        if name not in _KNOWN_STEPS:
-            raise ValueError(
-                f"{file} has the step {name}, allowed: {', '.join(_KNOWN_STEPS)}; it would change "
-                "inputs or actions"
-            )
-        for key, value in _KNOWN_STEPS[name].items():
-            if settings.get(key, value) != value:
-                raise ValueError(
-                    f"{file}: {name} has {key} {settings[key]}, which cannot be had; allowed: "
-                    f"{value}"
-                )

@@ -2,8 +2,9 @@
 
 Our normalisation divides by exactly the statistic that it is given. openpi adds 1e-6 to the
 standard deviation and to q99 before it divides; so does what `read` returns, and what is written
-has less by that. A dimension that never changes is only shifted by us; it is written with a spread
-of 1.
+has less by that. lerobot adds its eps to the standard deviation, and to the upper end of a range
+that is empty. A dimension that never changes is only shifted by us; it is written with a spread of
+1.
 """
 
 import json
@@ -15,10 +16,12 @@ import numpy as np
 import torch
 
 from rrf import atomic
+from rrf.data.dataset.action_representation import PREDICTED, Representation
 from rrf.data.dataset.transforms import STATISTICS, Mode
 from rrf.data.schema import ACTION, IMAGE_PREFIX, STATE
 from rrf.networks.vlm.paligemma.configs import PaliGemmaCfg
 from rrf.policies.vla.heads.pi_configs import PiExpertHeadCfg
+from rrf.policies.vla.published import lerobot_pi
 from rrf.policies.vla.published.folders import lerobot_statistics
 from rrf.policies.vla.vlm_configs import VLMPolicyCfg
 
@@ -26,14 +29,18 @@ Files = dict[str, str | dict[str, torch.Tensor]]
 """Name -> text, or tensors of a safetensors file."""
 
 _EPS = 1e-6  # openpi's
+_LEROBOT_EPS = 1e-8
 _OPENPI_NAMES = {STATE: "state", ACTION: "actions"}
-_OPENPI_MODES = {"pi0": "mean_std", "pi05": "quantile"}
-LEROBOT_MODES = {"mean_std": "MEAN_STD", "min_max": "MIN_MAX", "quantile": "QUANTILES"}
-_PREPROCESSOR, _POSTPROCESSOR = "policy_preprocessor", "policy_postprocessor"
+OPENPI_MODES: dict[str, Mode] = {"pi0": "mean_std", "pi05": "quantile"}
+_LEROBOT_MODES = {mode: name for name, mode in lerobot_pi.MODES.items()}
+_PREPROCESSOR, _POSTPROCESSOR = lerobot_pi.BEFORE, lerobot_pi.AFTER
 _TOKENIZER = "google/paligemma-3b-pt-224"
+_NEUTRAL = {"mean": 0.0, "std": 1.0, "min": -1.0, "max": 1.0, "q01": -1.0, "q99": 1.0}
 
 
-def read(folder: str | Path, state_dim: int, action_dim: int) -> dict[str, dict[str, list[float]]]:
+def read(
+    folder: str | Path, state_dim: int, action_dim: int, unused: Sequence[str] = ()
+) -> dict[str, dict[str, list[float]]]:
     """The statistics of a published checkpoint in the form of our norm_stats.json.
 
     Args:
@@ -41,12 +48,19 @@ def read(folder: str | Path, state_dim: int, action_dim: int) -> dict[str, dict[
             policy_preprocessor files.
         state_dim: Dimensions of the robot's state. Statistics of padded dimensions are left out.
         action_dim: Dimensions of its action.
+        unused: What is not normalised, so that its statistics may lack.
 
     Raises:
         ValueError: If there are no statistics, several sets, or some for fewer dimensions.
     """
     folder = Path(folder)
     file = statistics_file(folder)
+    dims = {STATE: state_dim, ACTION: action_dim}
+    neutral = {
+        name: {key: [value] * dims[name] for key, value in _NEUTRAL.items()} for name in unused
+    }
+    if file is None and set(neutral) == set(dims):
+        return neutral
     if file is None:
         candidates = (
             ", ".join(str(file.relative_to(folder)) for file in _candidates(folder)) or "none"
@@ -56,21 +70,39 @@ def read(folder: str | Path, state_dim: int, action_dim: int) -> dict[str, dict[
             f"{_PREPROCESSOR}_step_N_normalizer_processor.safetensors (lerobot), found: "
             f"{candidates}"
         )
-    stats = read_file(file)
-    for name, dims in ((STATE, state_dim), (ACTION, action_dim)):
+    stats = neutral | read_file(file)
+    for name, num in dims.items():
         if name not in stats:
             raise ValueError(f"{file} has no statistics of {name}")
         for statistic, values in stats[name].items():
-            if len(values) < dims:
+            if len(values) < num:
                 raise ValueError(
                     f"{statistic} of {name} has {len(values)} dimensions in {file}, but the robot "
-                    f"has {dims}"
+                    f"has {num}"
                 )
-    dims = {STATE: state_dim, ACTION: action_dim}
     return {
         name: {statistic: values[: dims[name]] for statistic, values in stats[name].items()}
         for name in dims
     }
+
+
+def as_predicted(
+    stats: dict[str, dict[str, list[float]]], representation: Representation
+) -> dict[str, dict[str, list[float]]]:
+    """Statistics in which those of the action are of what the policy predicts.
+
+    Those of the actions themselves, which no file has, are estimated as those of a sum: reports
+    measure errors by them, the policy does not use them.
+    """
+    if representation.is_absolute:
+        return stats
+    absolute = {name: list(values) for name, values in stats[ACTION].items()}
+    for action, of in representation.relative:
+        for name, values in absolute.items():
+            state = stats[STATE][name][of] if name in stats[STATE] else 0.0
+            both = (values[action], state)
+            values[action] = float(np.hypot(*both)) if name == "std" else sum(both)
+    return {**stats, ACTION: absolute, PREDICTED: stats[ACTION]}
 
 
 def statistics_file(folder: Path) -> Path | None:
@@ -91,14 +123,21 @@ def openpi_files(cfg: VLMPolicyCfg, norm_stats: Mapping[str, Mapping]) -> Files:
         ValueError: If normalisation or prompt are not what openpi has for this model.
     """
     head = typing.cast(PiExpertHeadCfg, cfg.head)
-    mode = _OPENPI_MODES[head.version]
+    mode = OPENPI_MODES[head.version]
     for name in ("state_normalization", "action_normalization"):
         if getattr(cfg, name) != mode:
             raise ValueError(
                 f"{name} is {getattr(cfg, name)}, but openpi's {head.version} has {mode}; write "
                 "the layout of lerobot, or train with this normalisation"
             )
-    _check_prompt_state(cfg)
+    _require_expressible(cfg, "openpi")
+    periods = {"min_period": 4e-3, "max_period": 4.0}  # openpi's, which no setting changes
+    for name, period in periods.items():
+        if getattr(head, name) != period:
+            raise ValueError(
+                f"policy.head.{name} is {getattr(head, name)}, but openpi's is always {period}; "
+                "write the layout of lerobot"
+            )
     written = {
         openpi_name: _openpi_statistics(norm_stats[name])
         for name, openpi_name in _OPENPI_NAMES.items()
@@ -108,6 +147,7 @@ def openpi_files(cfg: VLMPolicyCfg, norm_stats: Mapping[str, Mapping]) -> Files:
         "action_horizon": cfg.chunk_length,
         "pi05": head.version == "pi05",
         "max_token_len": typing.cast(PaliGemmaCfg, cfg.backbone).max_tokens,
+        **_variants(cfg),
     }
     return {
         "assets/rrf/norm_stats.json": json.dumps({"norm_stats": written}, indent=2),
@@ -121,12 +161,13 @@ def lerobot_files(cfg: VLMPolicyCfg, norm_stats: Mapping[str, Mapping]) -> Files
     Raises:
         ValueError: If the prompt of pi0.5 is not what lerobot would make of the state.
     """
-    _check_prompt_state(cfg)
+    _require_expressible(cfg, "lerobot")
     modes: dict[str, Mode] = {STATE: cfg.state_normalization, ACTION: cfg.action_normalization}
+    sources = {STATE: STATE, ACTION: PREDICTED if cfg.relative_actions else ACTION}
     tensors = {
         f"{name}.{statistic}": torch.tensor(values, dtype=torch.float32)
         for name, mode in modes.items()
-        for statistic, values in _spread(norm_stats[name], mode).items()
+        for statistic, values in _spread(norm_stats[sources[name]], mode).items()
     }
     normalizer = f"{_PREPROCESSOR}_step_{_normalizer_place(cfg)}_normalizer_processor.safetensors"
     unnormalizer = f"{_POSTPROCESSOR}_step_0_unnormalizer_processor.safetensors"
@@ -146,11 +187,43 @@ def _candidates(folder: Path) -> list[Path]:
     ]
 
 
+def _require_expressible(cfg: VLMPolicyCfg, layout: str) -> None:
+    """Refuse what a layout has no place for, so that others would run another policy.
+
+    Raises:
+        ValueError: Naming the field.
+    """
+    head = typing.cast(PiExpertHeadCfg, cfg.head)
+    if cfg.prompt != lerobot_pi.PROMPTS[head.version]:
+        raise ValueError(
+            f"prompt is {cfg.prompt!r}, but programs that read the layout of {layout} write "
+            f"{lerobot_pi.PROMPTS[head.version]!r} for {head.version}; train with this prompt"
+        )
+    names = ("delta_actions", "state_modes", "action_modes")
+    given = [name for name in names if getattr(cfg, name)]
+    if layout == "openpi" and cfg.relative_actions:
+        given.append("relative_actions")
+    if given:
+        raise ValueError(
+            f"the policy has {given[0]} {getattr(cfg, given[0])}, for which the layout of {layout} "
+            f"has no place; train with policy.{given[0]}="
+            + ("{}" if given[0].endswith("modes") else "[]")
+            + (", or write the layout of lerobot" if given[0] == "relative_actions" else "")
+        )
+    strange = [pair for pair in cfg.relative_actions if pair[0] != pair[1]]
+    if strange:
+        raise ValueError(
+            f"action dimension {strange[0][0]} is relative to state dimension {strange[0][1]}, but "
+            f"in the layout of {layout} it is always relative to the same one"
+        )
+    _check_prompt_state(cfg)
+
+
 def _check_prompt_state(cfg: VLMPolicyCfg) -> None:
     if "{state}" in cfg.prompt and cfg.prompt_state_dims:
         raise ValueError(
             f"prompt_state_dims is {cfg.prompt_state_dims}, but programs that read this layout "
-            "write no padding of the state into the prompt (lerobot did before 0.6); train with "
+            "write no padding of the state into the prompt (lerobot did before 0.5); train with "
             "policy.prompt_state_dims=0"
         )
 
@@ -172,7 +245,43 @@ def _read_openpi(file: Path) -> dict[str, dict[str, list[float]]]:
 
 def _read_lerobot(file: Path) -> dict[str, dict[str, list[float]]]:
     statistics = lerobot_statistics(file)
-    return {name: statistics[name] for name in (STATE, ACTION) if name in statistics}
+    normalizer = _settings(file.parent / f"{_PREPROCESSOR}.json", "normalizer_processor")
+    eps = normalizer.get("eps", _LEROBOT_EPS)
+    unnormalizer = lerobot_statistics(after) if (after := _statistics_after(file.parent)) else {}
+    if ACTION in unnormalizer and unnormalizer[ACTION] != statistics.get(ACTION):
+        raise ValueError(
+            f"the statistics of {ACTION} in {file} and {after} differ, so chunks would come out in "
+            "other units than those of training"
+        )
+    return {
+        name: _as_lerobot_divides(statistics[name], eps)
+        for name in (STATE, ACTION)
+        if name in statistics
+    }
+
+
+def _as_lerobot_divides(stats: Mapping[str, list[float]], eps: float) -> dict[str, list[float]]:
+    divided = {name: list(values) for name, values in stats.items()}
+    if "std" in divided:
+        divided["std"] = [value + eps for value in divided["std"]]
+    for low, high in (STATISTICS["min_max"], STATISTICS["quantile"]):
+        if low in divided and high in divided:
+            pairs = zip(divided[low], divided[high], strict=True)
+            divided[high] = [b + eps * (a == b) for a, b in pairs]
+    return divided
+
+
+def _statistics_after(folder: Path) -> Path | None:
+    files = sorted(folder.glob(f"{_POSTPROCESSOR}_step_*_unnormalizer_processor.safetensors"))
+    return files[0] if files else None
+
+
+def _settings(file: Path, name: str) -> dict[str, typing.Any]:
+    """The settings of a step of a processor; none, if there is no such file or step."""
+    if not file.is_file():
+        return {}
+    steps = atomic.parse_json(file.read_text(encoding="utf-8"))["steps"]
+    return next((step.get("config") or {} for step in steps if step["registry_name"] == name), {})
 
 
 def _openpi_statistics(stats: Mapping[str, Sequence[float]]) -> dict[str, list[float]]:
@@ -212,8 +321,8 @@ def _features(cfg: VLMPolicyCfg) -> tuple[dict, dict]:
 def _modes(cfg: VLMPolicyCfg) -> dict[str, str]:
     return {
         "VISUAL": "IDENTITY",
-        "STATE": LEROBOT_MODES[cfg.state_normalization],
-        "ACTION": LEROBOT_MODES[cfg.action_normalization],
+        "STATE": _LEROBOT_MODES[cfg.state_normalization],
+        "ACTION": _LEROBOT_MODES[cfg.action_normalization],
     }
 
 
@@ -232,14 +341,40 @@ def _lerobot_config(cfg: VLMPolicyCfg) -> dict:
         "num_inference_steps": head.num_denoise_steps,
         "image_resolution": list(cfg.backbone.image.size),
         "tokenizer_max_length": typing.cast(PaliGemmaCfg, cfg.backbone).max_tokens,
+        "min_period": head.min_period,
+        "max_period": head.max_period,
+        **_relative(cfg),
+        **_variants(cfg),
         "dtype": "bfloat16" if head.dtype == "bf16" else "float32",
         "device": "cpu",
     }
 
 
+def _variants(cfg: VLMPolicyCfg) -> dict[str, str]:
+    """The names of the sizes of language model and expert, where they have one."""
+    head = typing.cast(PiExpertHeadCfg, cfg.head)
+    gemma = typing.cast(PaliGemmaCfg, cfg.backbone).gemma
+    expert = gemma.replace(width=head.width, mlp_dim=head.mlp_dim, num_heads=head.num_heads)
+    sizes = {"paligemma_variant": gemma, "action_expert_variant": expert}
+    names = [(name, known) for name in sizes for known in lerobot_pi.VARIANTS]
+    return {name: known for name, known in names if sizes[name] == lerobot_pi.VARIANTS[known]}
+
+
+def _relative(cfg: VLMPolicyCfg) -> dict[str, typing.Any]:
+    """lerobot's settings for relative actions. It leaves out dimensions by words in their names, so
+    they get names for it."""
+    relative = {action for action, _ in cfg.relative_actions}
+    names = [f"{'relative' if at in relative else 'absolute'}_{at}" for at in range(cfg.action_dim)]
+    return {
+        "use_relative_actions": bool(relative),
+        "relative_exclude_joints": ["absolute_"],
+        "action_feature_names": names if relative else None,
+    }
+
+
 def _normalizer_place(cfg: VLMPolicyCfg) -> int:
     # pi0.5 reads the normalised state in its prompt, so there the normaliser comes early.
-    return 2 if typing.cast(PiExpertHeadCfg, cfg.head).version == "pi05" else 5
+    return 3 if typing.cast(PiExpertHeadCfg, cfg.head).version == "pi05" else 6
 
 
 def _preprocessor(cfg: VLMPolicyCfg, state_file: str) -> dict:
@@ -266,11 +401,20 @@ def _preprocessor(cfg: VLMPolicyCfg, state_file: str) -> dict:
         _step("tokenizer_processor", tokenizer),
         _step("device_processor", {"device": "cpu", "float_dtype": None}),
     ]
+    settings = _relative(cfg)
+    relative = _step(
+        "relative_actions_processor",
+        {
+            "enabled": settings["use_relative_actions"],
+            "exclude_joints": settings["relative_exclude_joints"],
+            "action_names": settings["action_feature_names"],
+        },
+    )
     if head.version == "pi05":
         prompt = _step("pi05_prepare_state_tokenizer_processor_step", {})
-        steps += [normalizer, prompt, *last]
+        steps += [relative, normalizer, prompt, *last]
     else:
-        steps += [_step("pi0_new_line_processor", {}), *last, normalizer]
+        steps += [_step("pi0_new_line_processor", {}), *last, relative, normalizer]
     return {"name": _PREPROCESSOR, "steps": steps}
 
 
@@ -281,7 +425,8 @@ def _postprocessor(cfg: VLMPolicyCfg, state_file: str) -> dict:
         "state_file": state_file,
     }
     device = _step("device_processor", {"device": "cpu", "float_dtype": None})
-    return {"name": _POSTPROCESSOR, "steps": [unnormalizer, device]}
+    absolute = _step("absolute_actions_processor", {"enabled": bool(cfg.relative_actions)})
+    return {"name": _POSTPROCESSOR, "steps": [unnormalizer, absolute, device]}
 
 
 def _step(name: str, config: dict) -> dict:

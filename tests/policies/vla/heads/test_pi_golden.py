@@ -36,7 +36,7 @@ def test_prefix_and_suffix_equal_openpi(version):
     assert torch.equal(prefix.is_token, golden.outputs["prefix_pad_mask"])
     time = golden.inputs["time"]
     assert_close(
-        time_features(time, sizes(version)["exp"]["width"]),
+        time_features(time, sizes(version)["exp"]["width"], (4e-3, 4.0)),
         golden.outputs["time_embedding"].float(),
     )
     given = policy.head.given(golden_context(policy, golden.inputs))

@@ -7,6 +7,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from rrf.data.dataset.action_representation import PREDICTED
 from rrf.data.dataset.transforms import Normalize
 from rrf.data.schema import ACTION, STATE, Observation
 from rrf.networks.vlm.configs import LoRACfg, TokenizerCfg
@@ -87,8 +88,8 @@ def test_what_lerobot_reads_beside_the_weights_is_there(tmp_path):
     assert config["input_features"][STATE] == {"type": "STATE", "shape": [4]}
     steps = json.loads((folder / "policy_preprocessor.json").read_text())["steps"]
     names = [step["registry_name"] for step in steps]
-    assert names.index("normalizer_processor") == 2
-    assert (folder / steps[2]["state_file"]).is_file()
+    assert names.index("normalizer_processor") == 3
+    assert (folder / steps[3]["state_file"]).is_file()
 
 
 @BOTH
@@ -192,8 +193,9 @@ def test_either_name_of_the_embedding_table_is_enough(tmp_path):
     policy = robot_cfg("pi0").build(STATS)
     pi_checkpoints.fill(policy, tmp_path)
     assert torch.equal(policy.backbone.embedding.weight, table)
-    with pytest.raises(ValueError, match="differ, but the model uses one table"):
-        pi_checkpoints.renamed({**weights, embedding: table + 1})
+    # lerobot 0.6 trains the table but not the output layer, and acts by the table
+    both = pi_checkpoints.renamed({**weights, embedding: table + 1})
+    assert torch.equal(both["backbone.embedding.weight"], table + 1)
 
 
 @pytest.mark.parametrize("layout", ["openpi", "lerobot"])
@@ -269,68 +271,64 @@ def test_the_state_in_the_prompt_is_not_padded_in_either_layout(layout, tmp_path
         pi_checkpoints.write(padded, STATS, tmp_path / "out", layout)
 
 
-def lerobot_folder(version, folder, **changes):
-    """config.json as lerobot's own config writes it."""
-    from lerobot.configs.types import FeatureType, PolicyFeature
-    from lerobot.policies.factory import make_policy_config
-
-    config = make_policy_config(
-        version,
-        device="cpu",
-        input_features={
-            STATE: PolicyFeature(FeatureType.STATE, (4,)),
-            "observation.images.front": PolicyFeature(FeatureType.VISUAL, (3, PIXELS, PIXELS)),
-        },
-        output_features={ACTION: PolicyFeature(FeatureType.ACTION, (3,))},
-        **changes,
-    )
-    config.validate_features()
-    folder.mkdir(exist_ok=True)
-    config._save_pretrained(folder)
-    return folder
-
-
 @BOTH
-def test_what_lerobots_config_says_is_honoured_harmless_or_refused(version, tmp_path):
-    known = {"num_inference_steps": 3, "tokenizer_max_length": 99, "empty_cameras": 1}
-    folder = lerobot_folder(version, tmp_path / "a", **known, chunk_size=5, n_action_steps=5)
-    cfg = FORMATS["lerobot"].fitted(folder, robot_cfg(version), None)
-    assert (cfg.chunk_length, cfg.head.num_denoise_steps, cfg.backbone.max_tokens) == (5, 3, 99)
-    assert (cfg.cameras, cfg.image_size) == (["front"], (PIXELS, PIXELS))
-    assert (cfg.state_dim, cfg.action_dim) == (4, 3)
-    assert cfg.action_normalization == {"pi0": "mean_std", "pi05": "quantile"}[version]
-    for changes, message in (
-        ({"use_relative_actions": True}, "its actions are relative to the state"),
-        ({"max_period": 2.0}, "the embedding of time has another period"),
+def test_what_openpis_config_says_is_honoured_harmless_or_refused(version, tmp_path):
+    # what openpi's converter from JAX writes, and the fields of its model's config
+    config = {"action_dim": 24, "action_horizon": 5, "max_token_len": 99, "precision": "bfloat16"}
+    config |= {"paligemma_variant": "gemma_300m", "action_expert_variant": "gemma_2b"}
+    config |= {"pi05": version == "pi05", "discrete_state_input": version == "pi05"}
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(config))
+    save_file(golden_pi(version).weights, tmp_path / "model.safetensors")
+    cfg = FORMATS["openpi"].fitted(
+        tmp_path, robot_cfg(version).replace(prompt="{instruction}"), None
+    )
+    assert (cfg.chunk_length, cfg.head.max_dims, cfg.backbone.max_tokens) == (5, 24, 99)
+    assert (cfg.backbone.gemma.width, cfg.head.width, cfg.head.mlp_dim) == (1024, 2048, 16384)
+    assert (cfg.prompt, cfg.backbone.instructions) == (PROMPTS[version], "openpi")
+    assert cfg.head.version == version
+    for change, message in (
+        ({"paligemma_variant": "gemma_2b_lora"}, "has paligemma_variant gemma_2b_lora, .* merge"),
+        ({"discrete_state_input": version == "pi0"}, "has discrete_state_input"),
+        ({"knows": 1}, "has the setting knows, which is not known here"),
     ):
-        folder = lerobot_folder(version, tmp_path / "b", **changes)
+        file.write_text(json.dumps({**config, **change}))
         with pytest.raises(ValueError, match=message):
-            FORMATS["lerobot"].fitted(folder, robot_cfg(version), None)
+            FORMATS["openpi"].fitted(tmp_path, robot_cfg(version), None)
+
+
+def test_openpis_statistics_are_those_of_relative_actions_if_these_are_given(tmp_path):
+    cfg = robot_cfg("pi0").replace(relative_actions=[(0, 1)])
+    folder = pi_checkpoints.write(built("pi0"), STATS, tmp_path / "a", "openpi")
+    read = FORMATS["openpi"].norm_stats(folder, cfg, None)
+    assert read[PREDICTED]["mean"] == pytest.approx(STATS[ACTION]["mean"])
+    # an estimate of the actions' own, for reports: the mean is that of the sum
+    expected = STATS[ACTION]["mean"][0] + STATS[STATE]["mean"][1]
+    assert read[ACTION]["mean"][0] == pytest.approx(expected)
+    assert read[ACTION]["mean"][1:] == pytest.approx(STATS[ACTION]["mean"][1:])
 
 
 @pytest.mark.parametrize(
-    ("step", "message"),
+    ("change", "message"),
     [
-        (
-            {"registry_name": "relative_actions_processor", "config": {"enabled": True}},
-            "enabled Tr",
-        ),
-        (
-            {
-                "registry_name": "rename_observations_processor",
-                "config": {"rename_map": {"a": "b"}},
-            },
-            "has rename_map",
-        ),
-        ({"registry_name": "delta_actions"}, "has the step delta_actions"),
+        ({"delta_actions": [(0, 0)]}, "has delta_actions .*, for which the layout of lerobot"),
+        ({"action_modes": {2: "none"}}, r"has action_modes .*policy\.action_modes={}"),
+        ({"relative_actions": [(0, 1)]}, "action dimension 0 is relative to state dimension 1"),
+        ({"prompt": "{instruction}"}, "prompt is '{instruction}', but programs"),
     ],
 )
-def test_steps_of_lerobots_processors_that_change_actions_are_refused(step, message, tmp_path):
-    folder = lerobot_folder("pi0", tmp_path / "a")
-    own = {"registry_name": "relative_actions_processor", "config": {"enabled": False}}
-    file = folder / "policy_preprocessor.json"
-    file.write_text(json.dumps({"steps": [own]}))
-    FORMATS["lerobot"].fitted(folder, robot_cfg("pi0"), None)
-    file.write_text(json.dumps({"steps": [own, step]}))
+def test_what_lerobots_layout_has_no_place_for_is_not_written(change, message, tmp_path):
+    stats = {**STATS, PREDICTED: STATS[ACTION]}
+    policy = robot_cfg("pi0").replace(**change).build(stats)
     with pytest.raises(ValueError, match=message):
-        FORMATS["lerobot"].fitted(folder, robot_cfg("pi0"), None)
+        pi_checkpoints.write(policy, stats, tmp_path / "a", "lerobot")
+
+
+def test_openpi_has_its_own_encoding_of_time(tmp_path):
+    cfg = robot_cfg("pi0")
+    policy = cfg.replace(head=cfg.head.replace(max_period=2.0)).build(STATS)
+    with pytest.raises(ValueError, match=r"policy\.head\.max_period is 2\.0, but openpi's is"):
+        pi_checkpoints.write(policy, STATS, tmp_path / "a", "openpi")
+    folder = pi_checkpoints.write(policy, STATS, tmp_path / "b", "lerobot")
+    with pytest.raises(ValueError, match=r"set policy\.head\.max_period=2\.0"):
+        FORMATS["lerobot"].fill(robot_cfg("pi0").build(STATS), folder)
