@@ -245,7 +245,7 @@ def read_manifest(root: str | Path) -> dict:
             f"{root} has no {MANIFEST}: not a checkpoint, or an incomplete copy; fetch it again"
         )
     try:
-        manifest = json.loads((root / MANIFEST).read_text())
+        manifest = parse_json((root / MANIFEST).read_text())
         manifest |= {"files": dict(manifest["files"])}
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(

@@ -172,6 +172,12 @@ def test_a_manifest_finds_changed_missing_and_unlisted_files(tmp_path):
         atomic.check_manifest(tmp_path)
 
 
+def test_a_manifest_that_is_nested_too_deeply_is_damaged(tmp_path):
+    (tmp_path / "manifest.json").write_text("[" * 200_000)
+    with pytest.raises(ValueError, match=r"manifest.json is damaged \(it is nested too deeply\)"):
+        atomic.read_manifest(tmp_path)
+
+
 def test_a_directory_without_or_with_a_damaged_manifest_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r"has no manifest\.json"):
         atomic.check_manifest(tmp_path)

@@ -241,7 +241,7 @@ def _card(dataset: str, path: Path | RemotePath, missing: list[str]) -> str | No
 
 def _read_json(path: Path | RemotePath) -> dict:
     try:
-        return json.loads(path.read_text())
+        return atomic.parse_json(path.read_text())
     except ValueError as error:
         raise ValueError(f"{path} is damaged ({error}); run `dvc repro`") from error
 

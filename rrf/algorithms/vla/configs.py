@@ -2,7 +2,7 @@
 
 import typing
 
-from rrf.config import Cfg, configclass, require_not_negative
+from rrf.config import Cfg, configclass, require_not_negative, require_positive
 
 
 @configclass
@@ -216,9 +216,5 @@ class VLAPPOCfg(PolicyGradientCfg):
         super().__post_init__()
         if not (0 <= self.gamma <= 1 and 0 <= self.lam <= 1):
             raise ValueError(f"gamma is {self.gamma} and lam {self.lam}, allowed: from 0 to 1")
-        if self.value_coef <= 0 or self.huber_delta <= 0 or (self.value_clip or 1) <= 0:
-            raise ValueError(
-                f"value_coef is {self.value_coef}, huber_delta {self.huber_delta} and value_clip "
-                f"{self.value_clip}, allowed: above 0"
-            )
+        require_positive(self, "value_coef", "huber_delta", "value_clip")
         require_not_negative(self, "critic_warmup_rounds")

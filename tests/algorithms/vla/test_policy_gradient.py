@@ -213,3 +213,9 @@ def test_what_pads_a_flow_counts_in_no_mean():
     assert metrics["actor/entropy"].item() == pytest.approx(3.0)
     rows.mask[0, 2:] = False  # the second step was not executed
     assert algorithm.policy_loss(rows, evaluation)[0].item() == pytest.approx(-1.1 - 0.5 * 2)
+
+
+@pytest.mark.parametrize("field", ["value_coef", "huber_delta", "value_clip"])
+def test_a_value_loss_that_would_be_constant_is_refused(field):
+    with pytest.raises(ValueError, match=rf"{field} is 0"):
+        VLAPPOCfg(**{field: 0.0})

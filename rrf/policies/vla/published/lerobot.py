@@ -19,6 +19,7 @@ from pathlib import Path
 import torch
 from safetensors import safe_open
 
+from rrf import atomic
 from rrf.data.schema import ACTION, IMAGE_PREFIX, STATE
 from rrf.networks.tensor_files import shapes_of
 from rrf.networks.vlm.weights import check_names
@@ -271,7 +272,7 @@ def _renamed(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 def _json(file: Path) -> dict:
     if not file.is_file():
         raise ValueError(f"{file} is missing; give lerobot's folder pretrained_model")
-    return json.loads(file.read_text(encoding="utf-8"))
+    return atomic.parse_json(file.read_text(encoding="utf-8"))
 
 
 def _name_models(policy: LerobotPolicy, folder: Path) -> None:
