@@ -94,7 +94,10 @@ class SupervisedRunner:
         if parent:
             policy_of_family(parent, cfg.policy)
             self.lineage = self.lineage.replace(parent_checkpoint=deployable_digest(parent))
-        self.norm_stats = statistics(cfg, split, parent)
+        begun = checkpoint.latest(self.run_dir)
+        # A resumed run normalises as it began, however statistics are made by now.
+        kept = checkpoint.load_norm_stats(begun) if begun else None
+        self.norm_stats = kept or statistics(cfg, split, parent)
         with torch.random.fork_rng():
             torch.manual_seed(cfg.seed)
             if parent:
@@ -103,7 +106,7 @@ class SupervisedRunner:
                 self.policy = cfg.policy.build(self.norm_stats)
         if cfg.pretrained and not parent:
             self.lineage = self.lineage.replace(published=published_facts(cfg.pretrained))
-            if checkpoint.latest(self.run_dir) is None:  # else the weights are read from there
+            if begun is None:  # else the weights are read from there
                 published.fill(self.policy, cfg.pretrained)
         if parent:
             checkpoint.load_weights(self.policy, parent)

@@ -299,6 +299,18 @@ def test_a_checkpoint_from_before_floors_normalises_as_it_did(tmp_path):
     assert child.policy.normalize_state.scale[1] == old[STATE]["std"][1]
 
 
+def test_a_resumed_run_normalises_as_it_began(tmp_path):
+    dataset = write_trembling(tmp_path / "trembling")
+    train(tiny_run_cfg(dataset, max_steps=10), tmp_path / "run")
+    began = checkpoint.load_norm_stats(checkpoint.latest(tmp_path / "run"))
+    stats = json.loads((dataset / "norm_stats.json").read_text())
+    stats[STATE]["std"][0] *= 2
+    (dataset / "norm_stats.json").write_text(json.dumps(stats))
+    resumed = make_runner(tiny_run_cfg(dataset, max_steps=20), tmp_path / "run")
+    assert resumed.norm_stats == began
+    assert resumed.policy.normalize_state.scale[0] == pytest.approx(began[STATE]["std"][0])
+
+
 def test_fine_tuning_from_another_architecture_is_refused(dataset, tmp_path):
     train(tiny_run_cfg(dataset), tmp_path / "parent")
     policy = tiny_policy_cfg(head=DiscreteTokenHeadCfg())
