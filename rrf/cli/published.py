@@ -171,13 +171,30 @@ def export(
         str | None,
         typer.Option(help="Name of the statistics: a dataset of OpenVLA, an embodiment of GR00T."),
     ] = None,
+    dtype: Annotated[
+        str | None,
+        typer.Option(
+            help="Number format of the weights: fp32 or bf16. By default fp32 with adapters, which "
+            "bf16 may round away, and else as they are."
+        ),
+    ] = None,
 ) -> None:
-    """Write the policy of a checkpoint as others publish theirs, with adapters merged."""
+    """Write the policy of a checkpoint as others publish theirs, with adapters merged.
+
+    The merged layers are compared with the adapters first.
+    """
     from rrf.cli.policy_reference import locate
     from rrf.runners.checkpoints import published
 
+    if dtype not in (None, "fp32", "bf16"):
+        raise ValueError(f"--dtype is '{dtype}', allowed: fp32, bf16")
     path, label = locate(checkpoint)
-    published.export_policy(path, layout, out, statistics)
+    merge = published.export_policy(path, layout, out, statistics, dtype)
+    if merge.change:
+        typer.echo(
+            f"adapters merged in {dtype or 'fp32'}: they change the outputs of their layers by "
+            f"{merge.change:.2g}, the merge errs by {merge.error:.2g} ({merge.deviation:.2g} of it)"
+        )
     typer.echo(f"{label} is at {out}, in the layout of {layout}")
 
 

@@ -5,8 +5,12 @@ a checkpoint then holds the digest of these files and is only loaded together wi
 """
 
 import contextlib
+import copy
+import dataclasses
 import json
-from collections.abc import Iterator
+import math
+import typing
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import torch
@@ -18,7 +22,10 @@ from rrf.networks.vlm.configs import BackboneCfg, LoRACfg
 from rrf.networks.vlm.weights import ADAPTER, fill, plain_tensors, weights_digest
 
 BASE = "base.json"  # in a checkpoint: which published weights it needs
-_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+Dtype = typing.Literal["fp32", "bf16"]
+DTYPES: dict[Dtype, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16}
+_MAX_DEVIATION = 0.5
+_NUM_INPUTS = 16
 
 
 def build_backbone(cfg: BackboneCfg, assets: Path | None = None) -> Backbone:
@@ -35,7 +42,7 @@ def build_backbone(cfg: BackboneCfg, assets: Path | None = None) -> Backbone:
     is_partial = cfg.tuning != "full" and cfg.weights is not None
     # A whole checkpoint brings all weights with it, so the published ones are not read again.
     reads = cfg.weights is not None and (assets is None or is_partial)
-    with _default_dtype(_DTYPES[cfg.dtype]), _without_init(reads):
+    with _default_dtype(DTYPES[cfg.dtype]), _without_init(reads):
         backbone = cfg.build(assets=assets)
     if reads:
         assert cfg.weights is not None
@@ -83,17 +90,108 @@ def without_adapters(module: nn.Module) -> Iterator[None]:
             layer.enable_adapters(True)
 
 
+@dataclasses.dataclass
+class Merge:
+    """How far merged layers are from those with adapters, over all outputs for normal inputs."""
+
+    change: float = 0.0  # root mean square of what the adapters change
+    error: float = 0.0  # root mean square of what the merge changes beside that
+
+    @property
+    def deviation(self) -> float:
+        """The error as a part of the change."""
+        return self.error / self.change if self.change else 0.0
+
+
 def merged_weights(module: nn.Module) -> dict[str, torch.Tensor]:
-    """All weights of a module, those of the base included, with adapters merged into them."""
+    """All weights of a module, those of the base included, with adapters merged into them.
+
+    Weights that had adapters are float32: rounded to the bfloat16 of a base, they would lose most
+    of a training.
+
+    Raises:
+        ValueError: If a merged layer does not do what the layer with adapters does.
+    """
+    weights = {name: value.clone() for name, value in plain_tensors(module).items()}
+    layers = _adapted_layers(module)
+    weights |= {f"{name}.weight": _merged_weight(layer) for name, layer in layers.items()}
+    _checked((layer, weights[f"{name}.weight"]) for name, layer in layers.items())
+    return weights
+
+
+def merge_adapters(module: nn.Module, dtype: Dtype | None = None) -> Merge:
+    """Replace layers with adapters by plain ones, in place.
+
+    Args:
+        module: What holds the layers.
+        dtype: Number format of all parameters afterwards; None: float32 if there are adapters, else
+            as they are.
+
+    Raises:
+        ValueError: If more than half of what the adapters change would be lost; nothing is replaced
+            then.
+    """
+    layers = _adapted_layers(module)
+    if dtype is None and layers:
+        dtype = "fp32"
+    wanted = DTYPES[dtype] if dtype else None
+    pairs = [(layer, _merged_weight(layer).to(wanted)) for layer in layers.values()]
+    merge = _checked(pairs)
+    for name, (layer, weight) in zip(layers, pairs, strict=True):
+        plain = layer.get_base_layer()
+        plain.weight = nn.Parameter(weight)
+        parent, _, child = name.rpartition(".")
+        setattr(module.get_submodule(parent), child, plain)
+    for parameter in module.parameters() if wanted else ():
+        parameter.data = parameter.data.to(wanted)
+    return merge
+
+
+def _adapted_layers(module: nn.Module) -> dict[str, typing.Any]:
+    if not has_adapters(module):
+        return {}
     from peft.tuners.lora import LoraLayer
 
-    weights = {name: value.clone() for name, value in plain_tensors(module).items()}
-    with torch.no_grad():
-        for name, layer in module.named_modules():
-            if isinstance(layer, LoraLayer):
-                assert isinstance(layer, nn.Module)
-                weights[f"{name}.weight"] += layer.get_delta_weight("default")  # type: ignore[operator]
-    return weights
+    return {name: layer for name, layer in module.named_modules() if isinstance(layer, LoraLayer)}
+
+
+@torch.no_grad()
+def _merged_weight(layer: typing.Any) -> torch.Tensor:
+    """float32, computed in float32."""
+    exact = copy.deepcopy(layer).float()
+    return exact.get_base_layer().weight + exact.get_delta_weight("default")
+
+
+def _checked(pairs: Iterable[tuple[typing.Any, torch.Tensor]]) -> Merge:
+    """Compare outputs of merged layers with those of layers with adapters."""
+    changes, errors, count = 0.0, 0.0, 0
+    for layer, weight in pairs:
+        adapted, base, merged = _outputs(layer, weight)
+        changes += (adapted - base).square().sum().item()
+        errors += (adapted - merged).square().sum().item()
+        count += adapted.numel()
+    merge = Merge(math.sqrt(changes / max(count, 1)), math.sqrt(errors / max(count, 1)))
+    if merge.error > _MAX_DEVIATION * merge.change:
+        raise ValueError(
+            f"merged, the adapters would be lost: they change outputs by {merge.change:.2g}, and "
+            f"the merge errs by {merge.error:.2g}; write float32 (--dtype fp32)"
+        )
+    return merge
+
+
+@torch.no_grad()
+def _outputs(
+    layer: typing.Any, weight: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Outputs of a layer with its adapters, without them, and with a merged weight instead."""
+    exact = copy.deepcopy(layer).float().eval()
+    base = exact.get_base_layer()
+    shape = base.weight.shape[1:]  # of the inputs of a linear layer; of a convolution's window
+    generator = torch.Generator().manual_seed(0)
+    inputs = torch.randn(_NUM_INPUTS, *shape, generator=generator).to(base.weight.device)
+    adapted, plain = exact(inputs), base(inputs)
+    base.weight = nn.Parameter(weight.float())
+    return adapted, plain, base(inputs)
 
 
 def _add_adapters(backbone: Backbone, cfg: LoRACfg) -> None:
@@ -114,6 +212,9 @@ def _add_adapters(backbone: Backbone, cfg: LoRACfg) -> None:
             f"no adapter can be added with target '{target}' ({error}); it must match full names "
             f"of linear layers such as {linear[0]}"
         ) from error
+    for name, parameter in backbone.named_parameters():
+        if ADAPTER in name:  # small steps would be rounded away in the bfloat16 of a base
+            parameter.data = parameter.data.float()
 
 
 def _require_base(digest: str, assets: Path, weights: str) -> None:

@@ -2,6 +2,7 @@
 
 import contextlib
 import hashlib
+import math
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -83,6 +84,17 @@ def read_shapes(folder: str | Path) -> dict[str, tuple[int, ...]]:
         with _opened(path) as file:
             shapes |= {n: tuple(file.get_slice(n).get_shape()) for n in file.keys()}  # noqa: SIM118
     return shapes
+
+
+def is_float32(folder: str | Path) -> bool:
+    """Whether most of the numbers of a published model are float32."""
+    sizes = {True: 0, False: 0}
+    for path in weight_files(folder):
+        with _opened(path) as file:
+            for name in file.keys():  # noqa: SIM118
+                part = file.get_slice(name)
+                sizes[part.get_dtype() == "F32"] += math.prod(part.get_shape())
+    return sizes[True] > sizes[False]
 
 
 def fill(

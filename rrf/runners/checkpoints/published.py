@@ -8,7 +8,11 @@ from rrf import atomic
 from rrf.data.dataset.action_representation import PREDICTED
 from rrf.data.dataset.floors import with_floors
 from rrf.data.schema import ACTION, STATE
+from rrf.networks.vlm.build import Dtype, Merge, merge_adapters
 from rrf.networks.vlm.catalogue import located
+from rrf.networks.vlm.configs import LoRACfg
+from rrf.networks.vlm.weights import is_float32
+from rrf.policies.vla.heads.pi_configs import PiExpertHeadCfg
 from rrf.policies.vla.published.folders import with_tokenizer
 from rrf.policies.vla.published.formats import FORMATS, Format, format_at
 from rrf.policies.vla.vlm import VLMPolicy
@@ -56,6 +60,8 @@ def fitted(
     policy = layout.fitted(folder, cfg.policy, group)
     # All weights come from the folder and are saved, so no other files are needed later.
     backbone = policy.backbone.replace(weights=None, tuning="full")
+    if backbone.dtype == "bf16" and is_float32(folder):  # e.g. of merged adapters
+        backbone = backbone.replace(dtype="fp32")
     policy = with_tokenizer(policy.replace(backbone=backbone), folder)
     return cfg.replace(policy=policy, pretrained=None, ema=None)
 
@@ -126,17 +132,23 @@ def import_policy(
     return save_imported(name, cfg, policy, stats, out)
 
 
-def export_policy(path: Path, layout: str, out: Path, group: str | None = None) -> None:
+def export_policy(
+    path: Path, layout: str, out: Path, group: str | None = None, dtype: Dtype | None = None
+) -> Merge:
     """Write the policy of a checkpoint in a published layout, with adapters merged.
+
+    The merged layers are compared with those of the adapters before anything is written.
 
     Args:
         path: The checkpoint.
         layout: A name in `FORMATS`.
         out: A directory that does not exist or is empty.
         group: The name of its statistics, where a layout has several.
+        dtype: Number format of the weights; None: float32 if there are adapters, else as they are.
 
     Raises:
-        ValueError: For an unknown layout, a policy of another family, or if `out` has content.
+        ValueError: For an unknown layout, a policy of another family, if `out` has content, or if
+            most of what the adapters learned would be rounded away.
     """
     if layout not in FORMATS:
         raise ValueError(f"--format is '{layout}', allowed: {', '.join(FORMATS)}")
@@ -147,8 +159,10 @@ def export_policy(path: Path, layout: str, out: Path, group: str | None = None) 
         )
     policy = checkpoint.load_policy(path)
     if lerobot_policies.is_own(policy):
+        if dtype:
+            raise ValueError("--dtype is for policies with a backbone of rrf's; leave it out")
         lerobot_policies.export_policy(policy, layout, out, group)
-        return
+        return Merge()
     if not isinstance(policy, VLMPolicy):
         raise ValueError(
             f"{path} holds a {type(policy).__name__}, which has no published layout; only policies "
@@ -159,5 +173,16 @@ def export_policy(path: Path, layout: str, out: Path, group: str | None = None) 
             f"{path} holds a policy that sees past frames (past_images, past_states), which no "
             "published layout has"
         )
+    has_adapters = isinstance(policy.cfg.backbone.tuning, LoRACfg)
+    merge = merge_adapters(policy, dtype)
+    if dtype or has_adapters:
+        policy.cfg = _in_dtype(policy.cfg, dtype or "fp32")
     with atomic.directory(out) as tree:
         FORMATS[layout].write(policy, checkpoint.load_norm_stats(path), tree, group)
+    return merge
+
+
+def _in_dtype(cfg: VLMPolicyCfg, dtype: Dtype) -> VLMPolicyCfg:
+    """`cfg` as it describes a policy whose weights are of `dtype`."""
+    head = cfg.head.replace(dtype=dtype) if isinstance(cfg.head, PiExpertHeadCfg) else cfg.head
+    return cfg.replace(backbone=cfg.backbone.replace(dtype=dtype, tuning="full"), head=head)

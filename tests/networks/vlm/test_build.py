@@ -1,5 +1,6 @@
 """Backbones with pretrained weights: read strictly, trained in part, saved in part."""
 
+import copy
 import json
 
 import numpy as np
@@ -8,7 +9,14 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from rrf.networks.vlm.backbone import View
-from rrf.networks.vlm.build import base_assets, build_backbone, merged_weights, without_adapters
+from rrf.networks.vlm.build import (
+    base_assets,
+    build_backbone,
+    has_adapters,
+    merge_adapters,
+    merged_weights,
+    without_adapters,
+)
 from rrf.networks.vlm.configs import LoRACfg
 from rrf.networks.vlm.weights import weight_files, weights_digest
 from tests.networks.vlm.qwen.tiny_qwen import PROMPTS, tiny2, tiny3, write_tokenizer
@@ -121,6 +129,56 @@ def test_adapters_train_beside_the_frozen_base_and_merge_into_it(published, tmp_
     whole = build_backbone(cfg.replace(tuning="full", weights=None))
     whole.load_state_dict(merged_weights(backbone))
     assert (whole(view(cfg)).tokens - after).abs().max() < 1e-5
+
+
+@pytest.fixture
+def adapted(published):
+    """Adapters of rank 4 on a bfloat16 base, so small that bfloat16 would round them away."""
+    tuning = LoRACfg(rank=4, alpha=4)
+    torch.manual_seed(0)
+    backbone = build_backbone(tiny2(published, weights=str(published), dtype="bf16", tuning=tuning))
+    for name, parameter in backbone.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(parameter, std=1e-4)
+    return backbone
+
+
+def test_adapters_on_a_bfloat16_base_are_float32_and_so_is_what_they_are_merged_into(adapted):
+    kinds = {".lora_" in name: p.dtype for name, p in adapted.named_parameters()}
+    assert kinds == {True: torch.float32, False: torch.bfloat16}
+    exact, seen = copy.deepcopy(adapted).float(), view(adapted.cfg)
+    after = exact(seen).tokens
+    with without_adapters(exact):
+        effect = (after - exact(seen).tokens).abs().max()
+    whole = build_backbone(adapted.cfg.replace(tuning="full", weights=None, dtype="fp32"))
+    weights = merged_weights(adapted)
+    whole.load_state_dict(weights)
+    assert 0 < (whole(seen).tokens - after).abs().max() < 0.02 * effect
+    rounded = {name: value.bfloat16() for name, value in weights.items()}
+    whole.load_state_dict(rounded)
+    assert (whole(seen).tokens - after).abs().max() > 0.3 * effect  # what a bfloat16 merge did
+
+
+def test_a_merge_is_compared_with_the_adapters_before_it_replaces_them(adapted):
+    exact, seen = copy.deepcopy(adapted).float(), view(adapted.cfg)
+    with pytest.raises(ValueError, match=r"the adapters would be lost: they change outputs by"):
+        merge_adapters(adapted, "bf16")
+    assert has_adapters(adapted)
+    merge = merge_adapters(adapted)
+    assert not has_adapters(adapted)
+    assert {p.dtype for p in adapted.parameters()} == {torch.float32}
+    assert merge.change > 1e-5
+    assert merge.deviation < 0.01
+    assert (adapted(seen).tokens - exact(seen).tokens).abs().max() < 1e-5
+
+
+def test_a_wrong_merge_is_noticed(adapted, monkeypatch):
+    from peft.tuners.lora import Linear
+
+    right = Linear.get_delta_weight
+    monkeypatch.setattr(Linear, "get_delta_weight", lambda *given: -right(*given))
+    with pytest.raises(ValueError, match="the adapters would be lost"):
+        merged_weights(adapted)
 
 
 def test_adapters_are_only_loaded_on_their_own_base(published, tmp_path):

@@ -1,10 +1,12 @@
 """Published policies as checkpoints and back: in every layout, exported = in-process actions."""
 
 import json
+import re
 
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 from typer.testing import CliRunner
 
 from rrf import atomic
@@ -12,6 +14,7 @@ from rrf.cli import app
 from rrf.data.schema import ACTION, STATE, Observation
 from rrf.lineage import Lineage
 from rrf.networks import tensor_files
+from rrf.networks.vlm.build import without_adapters
 from rrf.networks.vlm.configs import LoRACfg, TokenizerCfg
 from rrf.policies.vla.configs import CompactVLACfg
 from rrf.policies.vla.published.formats import FORMATS, format_at
@@ -68,14 +71,14 @@ PRESETS = {
 }  # fmt: skip
 
 
-def saved(folder, cfg):
+def saved(folder, cfg, adapter_std=0.1):
     """A checkpoint of a new policy, and the policy."""
     norm_stats = {STATE: stats(cfg.state_dim, 0), ACTION: stats(cfg.action_dim, 1)}
     torch.manual_seed(0)
     policy = cfg.build(norm_stats)
     for name, parameter in policy.named_parameters():
         if "lora_B" in name:  # adapters begin as zeros
-            torch.nn.init.normal_(parameter, std=0.1)
+            torch.nn.init.normal_(parameter, std=adapter_std)
     state = checkpoint.TrainerState({}, {})
     run = SupervisedRunnerCfg(policy=cfg)
     weights, texts = policy.state_dict(), policy.assets()
@@ -138,6 +141,59 @@ def test_adapters_are_merged_on_export(case, tmp_path):
             torch.nn.init.zeros_(parameter)
     start = checkpoint.load_policy(plain)
     assert np.abs(actions(policy) - actions(start)).max() < 1e-5
+
+
+@pytest.mark.parametrize("case", ["lerobot", "openvla-oft", "groot"])
+def test_adapters_on_a_bfloat16_base_are_exported_as_what_was_trained(case, tmp_path):
+    cfg, layout = CASES[case](), case.partition("-")[0]
+    half = cfg.backbone.replace(dtype="bf16")
+    adapted = cfg.replace(backbone=half.replace(tuning=LoRACfg(rank=4, alpha=4)))
+    path, policy = saved(tmp_path / "run", adapted, adapter_std=1e-4)
+    with pytest.raises(ValueError, match="the adapters would be lost"):
+        published.export_policy(path, layout, tmp_path / "lost", dtype="bf16")
+    assert not (tmp_path / "lost").exists()
+    merge = published.export_policy(path, layout, tmp_path / "theirs")
+    assert 0 < merge.deviation < 0.01
+    again = imported(tmp_path / "theirs", cfg.replace(backbone=half), tmp_path / "ours")
+    assert again.cfg.backbone.dtype == "fp32"
+    exact = policy.float()
+    learned = actions(exact)
+    with without_adapters(exact):
+        change = np.abs(actions(exact) - learned).max()
+    assert np.abs(actions(again) - learned).max() < 0.05 * change
+
+
+def test_the_number_format_of_an_export_is_a_choice(tmp_path):
+    path, _ = saved(tmp_path / "run", CASES["lerobot"]())
+    run = CliRunner().invoke(
+        app, ["models", "export", str(path), "--format", "lerobot", "--dtype", "bf16",
+              "--out", str(tmp_path / "half")],
+    )  # fmt: skip
+    assert run.exit_code == 0, run.output
+    tensors = load_file(tmp_path / "half/model.safetensors")
+    assert {tensor.dtype for tensor in tensors.values()} == {torch.bfloat16}
+    assert json.loads((tmp_path / "half/config.json").read_text())["dtype"] == "bfloat16"
+    wrong = CliRunner().invoke(
+        app, ["models", "export", str(path), "--format", "lerobot", "--dtype", "fp64",
+              "--out", str(tmp_path / "wrong")],
+    )  # fmt: skip
+    assert "--dtype is 'fp64', allowed: fp32, bf16" in str(wrong.exception) + wrong.output
+
+
+def test_the_command_says_how_far_a_merge_is_from_the_adapters(tmp_path):
+    cfg = CASES["lerobot"]()
+    backbone = cfg.backbone.replace(tuning=LoRACfg(rank=2))
+    path, _ = saved(tmp_path / "run", cfg.replace(backbone=backbone))
+    arguments = ["models", "export", str(path), "--format", "lerobot", "--out"]
+    run = CliRunner().invoke(app, [*arguments, str(tmp_path / "theirs")])
+    assert run.exit_code == 0, run.output
+    said = re.search(
+        r"adapters merged in fp32: they change the outputs of their layers by (\S+), the merge "
+        r"errs by (\S+) ",
+        run.output.replace("\n", " "),
+    )
+    assert said, run.output
+    assert float(said[1]) > 1e4 * float(said[2]) > 0
 
 
 def test_policies_of_other_families_are_refused(tmp_path):

@@ -136,7 +136,7 @@ def tensors_of(folder: Path, film: bool) -> dict[str, Published]:
 
 
 def merged(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Weights with their low-rank adapters added to them: W + min(1, 16 / rank) B A."""
+    """Weights with their low-rank adapters added to them in float32: W + min(1, 16 / rank) B A."""
     result = {}
     for name, tensor in tensors.items():
         if ".lora_" in name:
@@ -144,8 +144,9 @@ def merged(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         down = tensors.get(name.replace(".base_layer.weight", ".lora_A.default.weight"))
         if ".base_layer.weight" in name and down is not None:
             up = tensors[name.replace(".base_layer.weight", ".lora_B.default.weight")]
-            product = (up.flatten(1) @ down.flatten(1)).view_as(tensor)  # a convolution's is 4-D
-            tensor = tensor + min(1.0, _ADAPTER_ALPHA / len(down)) * product
+            product = up.float().flatten(1) @ down.float().flatten(1)
+            product = product.view_as(tensor)  # a convolution's is 4-D
+            tensor = tensor.float() + min(1.0, _ADAPTER_ALPHA / len(down)) * product
         result[name.replace(".base_layer.", ".")] = tensor
     return result
 
