@@ -14,6 +14,7 @@ import difflib
 import functools
 import importlib
 import inspect
+import logging
 import re
 import typing
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -25,6 +26,8 @@ from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from rrf import formats
 
+_T = typing.TypeVar("_T")
+_log = logging.getLogger(__name__)
 TYPE_KEY = "type"
 _FLAT = "overrides"  # the keys of a mapping with this name are dotted paths
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)[eE][-+]?[0-9]+$")
@@ -320,6 +323,22 @@ def read_yaml(path: str | Path) -> dict:
     if not isinstance(data, dict):
         raise ValueError(f"{path} must hold a mapping at top level, found {type(data).__name__}")
     return formats.CONFIG.read(data, path)
+
+
+def readable(files: Iterable[Path], read: Callable[[Path], _T]) -> dict[Path, _T]:
+    """What `read` makes of each file that a scan of a folder finds.
+
+    What it cannot read is left out, and a warning says so: nobody asked for that file.
+    """
+    values = {}
+    for file in files:
+        try:
+            values[file] = read(file)
+        except (ValueError, OSError, ImportError) as error:
+            text = " ".join(first_error(error).split())
+            where = "" if str(file) in text else f"{file}: "
+            _log.warning("left out, because it cannot be read: %s%s", where, text)
+    return values
 
 
 def require_at_least_one(cfg: typing.Any, *names: str) -> None:

@@ -2,6 +2,7 @@
 imported on first use."""
 
 import importlib
+import logging
 import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -11,6 +12,7 @@ from rrf.config import did_you_mean, locate, trust
 from rrf.extras import install_command
 
 PLUGIN_GROUP = "rrf.plugins"
+_log = logging.getLogger(__name__)
 
 
 class Lookup:
@@ -83,11 +85,17 @@ def require(package: str, extra: str) -> types.ModuleType:
 def load_plugins(group: str = PLUGIN_GROUP) -> list[str]:
     """Call `register()` of every installed plugin and trust its configs; returns the plugin names.
 
-    The command line and the flows do this; `import rrf` does not.
+    The command line and the flows do this; `import rrf` does not. A plugin that fails is left out,
+    and a warning says so: most commands do not need it.
     """
     loaded = []
     for point in entry_points(group=group):
-        point.load()()
+        try:
+            point.load()()
+        except Exception as error:  # the code is not ours and may raise anything
+            what = f"{type(error).__name__}: {error}"
+            _log.warning("left out: the plugin '%s' (%s): %s", point.name, point.value, what)
+            continue
         trust(point.module)
         loaded.append(point.name)
     return loaded

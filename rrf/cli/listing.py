@@ -21,7 +21,7 @@ def presets(
     from rrf.config import did_you_mean
     from rrf.presets import PRESETS
 
-    texts = {name: _first_line(PRESETS.get(name)) for name in PRESETS}
+    texts = {name: _about(name) for name in PRESETS}
     asked = (word or "").lower()
     shown = {name: text for name, text in texts.items() if asked in f"{name} {text}".lower()}
     if not shown:
@@ -115,5 +115,12 @@ def _newest_step(path: Path) -> int | None:
     return max((int(name) for name in names if name.isdecimal()), default=None)
 
 
-def _first_line(function) -> str:
+def _about(preset: str) -> str:
+    """What a preset is, in a line; why it cannot be loaded, if it is of a plugin that fails."""
+    from rrf.presets import PRESETS
+
+    try:
+        function = PRESETS.get(preset)
+    except Exception as error:  # the code is not ours and may raise anything
+        return f"cannot be loaded: {type(error).__name__}: {error}"
     return " ".join((function.__doc__ or "").strip().split("\n\n")[0].split())

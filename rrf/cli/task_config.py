@@ -89,16 +89,19 @@ def registered_cfg(task: str) -> "ControlRunnerCfg | None":
 
 
 def _choice(task: str, algorithm: str | None) -> "Choice":
-    from rrf.config import did_you_mean
-    from rrf.envs.gymnasium.registered import kind_of
-    from rrf.presets.any_task import ALGORITHMS, Choice, defaults_for, preset_for
+    from rrf.envs.gymnasium.registered import is_of_mjlab, kind_of
+    from rrf.presets.any_task import (
+        ALGORITHMS,
+        Choice,
+        algorithm_called,
+        defaults_for,
+        preset_for,
+    )
 
-    if algorithm is not None and algorithm not in ALGORITHMS:
-        raise ValueError(f"no --algorithm '{algorithm}'{did_you_mean(algorithm, ALGORITHMS)}")
-    asked = algorithm or "ppo"
-    cfg = None if task.startswith("Mjlab-") else registered_cfg(task)  # mjlab's own have none
+    asked = algorithm_called(algorithm or "ppo")
+    cfg = None if is_of_mjlab(task) else registered_cfg(task)
     if cfg is not None and (
-        algorithm is None or isinstance(getattr(cfg, "algorithm", None), ALGORITHMS[algorithm])
+        algorithm is None or isinstance(getattr(cfg, "algorithm", None), ALGORITHMS[asked])
     ):
         return Choice(cfg, "the config that it is registered with")
     return preset_for(task, asked) or defaults_for(task, kind_of(task), asked)

@@ -24,6 +24,7 @@ from rrf.runners.run_directory import (
     ENV_ERROR,
     RESULT,
     RUN,
+    UNSENT,
     TrainingResult,
     read_facts,
     write_facts,
@@ -71,6 +72,8 @@ def run_training(
         if resume:
             _require_same_inputs(run_dir, inputs, training)
         _announce(cfg, run_dir, resume)
+        if not resume:
+            _send_kept_records(run_dir, cfg.experiment_name)
         if resume and (result := _finished(run_dir)):
             result = _with_kept_records(cfg, run_dir, lineage, inputs, result)
         if result is None:
@@ -275,7 +278,6 @@ def _with_kept_records(
 ) -> TrainingResult:
     """The result of a finished run, whose records that MLflow did not get are sent now."""
     from rrf.registry.lineage_sources import with_remote
-    from rrf.tracking.mlflow_run import UNSENT
 
     if not (run_dir / UNSENT).is_file() or not is_first_process():
         return result
@@ -290,6 +292,33 @@ def _with_kept_records(
     result = result.replace(run_id=tracker.run_id)
     result.write(run_dir)
     return result
+
+
+def _send_kept_records(run_dir: Path, experiment: str) -> None:
+    """Send what MLflow did not get of a run that is about to be replaced.
+
+    Raises:
+        ValueError: If it still does not get them.
+    """
+    from rrf.tracking.mlflow_run import MLflowTracker
+
+    file = run_dir / UNSENT
+    if not file.is_file() or not is_first_process():
+        return
+    problem = "MLflow did not take them"
+    try:
+        run_id = read_facts(run_dir / RUN).get("run_id")
+        tracker = MLflowTracker(experiment, run_dir.name, run_dir, run_id)
+        tracker.log_metrics({}, 0)  # which begins to send
+        tracker.close("FINISHED" if (run_dir / RESULT).is_file() else "KILLED")
+    except OSError as error:
+        problem = str(error)
+    if file.is_file():
+        raise ValueError(
+            f"records of the run in {run_dir} wait to be sent ({problem}), and --no-resume would "
+            f"delete them; repeat the command when the store is back, or give them up: rm "
+            f"{shlex.quote(str(file))}"
+        )
 
 
 class _Answers:

@@ -73,6 +73,17 @@ def pendulum_model_ppo() -> OnPolicyRunnerCfg:
     )
 
 
+def model_ppo(name: str, task: str) -> OnPolicyRunnerCfg:
+    """100,000 steps of any task with real actions, and as many imagined ones for each of them as
+    the algorithm's defaults say."""
+    cfg = pendulum_model_ppo()
+    algorithm = cfg.algorithm.replace(gamma=0.99, model_cfg=EnsembleCfg(precision="auto"))
+    env = GymnasiumEnvCfg(task=task, num_envs=8)
+    return cfg.replace(
+        experiment_name=name, env=env, algorithm=algorithm, max_iterations=391, save_interval=50
+    )
+
+
 def mbpo(name: str, task: str) -> OffPolicyRunnerCfg:
     """125,000 steps of any task with real actions."""
     algorithm = MBPOCfg(
@@ -168,11 +179,16 @@ def pendulum_tdmpc() -> PlanningRunnerCfg:
         updates_per_step=0.5,
         precision="auto",
     )
-    hidden = plain_mlp([256, 256], "ELU")
+    model = _tdmpc_model(256, predicts_termination=False, planner=_SMALL_PLAN.replace(momentum=0.1))
+    return _run("pendulum-tdmpc", "Pendulum-v1", 10, algorithm, model)
+
+
+def _tdmpc_model(width: int, **changes: typing.Any) -> WorldModelCfg:
+    """The networks of TD-MPC; its paper has a width of 512."""
     after_critics = [[("LayerNorm", {}), ("Tanh", {})], [("ELU", {})], []]
-    model = WorldModelCfg(
-        backbone_cfg=hidden,
-        critic_backbone_cfg=MLPCfg(hidden_features=[256, 256], activations=after_critics),
+    return WorldModelCfg(
+        backbone_cfg=plain_mlp([width, width], "ELU"),
+        critic_backbone_cfg=MLPCfg(hidden_features=[width, width], activations=after_critics),
         encoder_backbone_cfg=plain_mlp([256], "ELU"),
         latent_dim=50,
         simnorm_group=None,
@@ -181,10 +197,8 @@ def pendulum_tdmpc() -> PlanningRunnerCfg:
         policy_std=0.05,
         takes_lowest=True,
         init="orthogonal",
-        predicts_termination=False,
-        planner=_SMALL_PLAN.replace(momentum=0.1),
+        **changes,
     )
-    return _run("pendulum-tdmpc", "Pendulum-v1", 10, algorithm, model)
 
 
 def halfcheetah_tdmpc2() -> PlanningRunnerCfg:
@@ -197,6 +211,14 @@ def halfcheetah_tdmpc2() -> PlanningRunnerCfg:
 def tdmpc2(name: str, task: str) -> PlanningRunnerCfg:
     """A million steps of any task with real actions, with a model of 5M parameters."""
     return _run(name, task, 1000, TDMPC2Cfg(precision="auto"), WorldModelCfg())
+
+
+def tdmpc(name: str, task: str) -> PlanningRunnerCfg:
+    """A million steps of any task with real actions, with TD-MPC's networks and our head for the
+    end of an episode.
+    """
+    model = _tdmpc_model(512, planner=PlannerCfg(momentum=0.1))
+    return _run(name, task, 1000, TDMPCCfg(precision="auto"), model)
 
 
 def _run(

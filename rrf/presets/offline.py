@@ -109,6 +109,12 @@ def offline(
     )
 
 
+def cal_ql(name: str, task: str) -> OfflineRunnerCfg:
+    """CQL, calibrated by the recorded returns; the second half of a million gradient steps learns
+    in the environment (Cal-QL, arXiv:2303.05479)."""
+    return _online(name, offline(name, task, "cql"), calibrates=True)
+
+
 def _pendulum(algorithm: str) -> OfflineRunnerCfg:
     """20,000 gradient steps, with the discount and the learning rates of pendulum-sac; but CQL's
     temperature learns more slowly."""

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rrf import atomic, workspace
+from rrf.config import readable
 from rrf.data.conversion.dataset_cfg import read_any_cfg
 from rrf.data.formats.source_path import is_remote, local_path
 from rrf.evaluation.results import FILE_NAME as EVALUATION
@@ -34,7 +35,7 @@ from rrf.registry import ledger as ledgers
 from rrf.registry import listing, packaging
 from rrf.registry.versions import CHECKPOINT_DIGEST, Version, versions_of
 from rrf.runners.checkpoints.deployable import deployable_digest
-from rrf.runners.run_directory import RUN, read_facts
+from rrf.runners.run_directory import RUN, UNSENT, read_facts
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -60,9 +61,11 @@ def find(older_than_s: float) -> list[Leftover]:
     Args:
         older_than_s: Nothing is listed that was written in the last so many seconds.
 
+    A file that cannot be read is left out with a warning, and nothing is listed that it may name.
+
     Raises:
         OSError: If the store cannot be read. Then nothing is known to be unused.
-        ValueError: If a config of a dataset cannot be read, or a ledger is damaged.
+        ValueError: If a ledger is damaged.
     """
     client, before, names = store.connect(), time.time() - older_than_s, listing.models()
     kept = [version for name in names for version in versions_of(client, name)]
@@ -83,7 +86,11 @@ def find(older_than_s: float) -> list[Leftover]:
 
 def _runs(run_ids: set[str], digests: set[str], before: float) -> Iterator[Leftover]:
     root = workspace.state() / "runs"
-    facts = {path.name: read_facts(path / RUN) for path in _folders(root) if (path / RUN).is_file()}
+    files = [path / RUN for path in _folders(root) if (path / RUN).is_file()]
+    facts = {file.parent.name: run for file, run in readable(files, read_facts).items()}
+    unknown = [file.parent for file in files if file.parent.name not in facts]
+    if any(_checkpoints(path) & digests for path in unknown):  # from which runs it was trained
+        return
     kept = {name for name, run in facts.items() if run.get("run_id") in run_ids}
     others = facts.keys() - kept
     kept |= {name for name in others if _checkpoints(root / name) & digests}
@@ -94,6 +101,8 @@ def _runs(run_ids: set[str], digests: set[str], before: float) -> Iterator[Lefto
         ahead += names & facts.keys() - kept
         kept |= names & facts.keys()
     for name in facts.keys() - kept:
+        if (root / name / UNSENT).is_file():  # the only place of what MLflow did not get
+            continue
         if leftover := _folder("run", root / name, before):
             yield leftover
 
@@ -142,8 +151,12 @@ def _nights(before: float) -> Iterator[Leftover]:
 
 def _downloads(before: float) -> Iterator[Leftover]:
     named = set()
-    for file in workspace.configs("datasets").values():
-        source = getattr(read_any_cfg(file), "source", None)
+    files = workspace.configs("datasets").values()
+    cfgs = readable(files, read_any_cfg)
+    if len(cfgs) < len(files):  # the others may name any download
+        return
+    for cfg in cfgs.values():
+        source = getattr(cfg, "source", None)
         if source is not None and is_remote(source.path):
             named.add(local_path(source.path))
     for scheme in ("s3", "hf"):

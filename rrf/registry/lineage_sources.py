@@ -16,6 +16,7 @@ from typing import Any
 import yaml
 
 from rrf import atomic, code_digest, workspace
+from rrf.config import readable
 from rrf.data.files import RemotePath, open_dataset_root
 from rrf.lineage import DatasetLineage, EnvironmentLineage, Lineage
 
@@ -154,9 +155,9 @@ def _dvc_entry(home: Path, path: str) -> dict:
     The record is in dvc.lock, in the dvc.lock of a pipeline under infra/, or in a *.dvc file at the
     top of the workspace.
     """
-    locks = [home / "dvc.lock", *sorted(home.glob("infra/*/dvc.lock"))]
-    for file in [*locks, *sorted(home.glob("*.dvc"))]:
-        data = _read_yaml(file)
+    main = home / "dvc.lock"
+    others = [*sorted(home.glob("infra/*/dvc.lock")), *sorted(home.glob("*.dvc"))]
+    for file, data in ({main: _read_yaml(main)} | readable(others, _read_yaml)).items():
         for stage in [*data.get("stages", {}).values(), data]:
             for item in [*stage.get("outs", []), *stage.get("deps", [])]:
                 if path in _paths(home, file, item) and _version(item):
@@ -250,8 +251,11 @@ def _read_yaml(path: Path) -> dict:
     if not path.is_file():
         return {}
     try:
-        return yaml.safe_load(path.read_text()) or {}
+        data = yaml.safe_load(path.read_text()) or {}
     except yaml.YAMLError as error:
         raise ValueError(
-            f"{path} is not YAML ({error}); restore it with `git checkout {path.name}`"
+            f"{path} is not YAML ({error}); restore it with `git checkout {path}`"
         ) from error
+    if not isinstance(data, dict):
+        raise ValueError(f"{path} holds a {type(data).__name__}, not a mapping; mend it")
+    return data

@@ -4,6 +4,7 @@ RUN_DIR/
     run.json        the MLflow run, digests of everything that determines the result, the config
     result.json     the result of a finished run: its checkpoint, steps and time
                     (both with `format_version`)
+    mlflow_unsent.json  records that MLflow did not get yet, see `rrf.tracking.mlflow_run`
     env_error.txt   the traceback of an environment that failed, see `rrf.runners.env_failure`
     global_step_N/  see `rrf.runners.checkpoints.checkpoint`
 """
@@ -17,6 +18,7 @@ from typing import Any
 from rrf import atomic, formats
 
 RUN, RESULT, ENV_ERROR = "run.json", "result.json", "env_error.txt"
+UNSENT = "mlflow_unsent.json"
 
 
 @dataclasses.dataclass(frozen=True)

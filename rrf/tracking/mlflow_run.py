@@ -28,18 +28,13 @@ from rrf.lineage import DatasetLineage, Lineage
 from rrf.mlflow_store import store
 from rrf.mlflow_store.authorship import NOTES, is_ours, signed
 from rrf.runners import run_directory
+from rrf.runners.run_directory import UNSENT
 from rrf.runners.tracker import Status
 from rrf.tracking.base import BaseTracker
 
-UNSENT = "mlflow_unsent.json"
 _PARAMS = 100  # params per request, MLflow's limit
 _LONGEST_PARAM = 500  # characters
-_MISTAKES = (
-    "INVALID_PARAMETER_VALUE",
-    "BAD_REQUEST",
-    "RESOURCE_DOES_NOT_EXIST",
-    "PERMISSION_DENIED",
-)
+_MISTAKES = ("INVALID_PARAMETER_VALUE", "BAD_REQUEST")  # the store will never take this record
 _FILE_MISTAKES = (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)
 log = logging.getLogger(__name__)
 
@@ -185,28 +180,35 @@ class _Run:
     def send(self, records: list[Record]) -> str | None:
         """Send `records`. Returns None on success, or the reason why the store cannot be
         reached."""
-        try:
-            if self._client is None:
-                self._client = self._opened()
-        except OSError as error:
-            return str(error)
         from mlflow.exceptions import MlflowException
 
         try:
-            if records[0]["kind"] == "metric":
-                self._metrics(records)
-            else:
-                arguments = dict(records[0])
-                getattr(self, f"_{arguments.pop('kind')}")(**arguments)
+            if self._client is None:
+                self._client = self._opened()
+        except Exception as error:  # of the store's client, which may raise anything
+            return str(error)
+        try:
+            self._send(records)
         except MlflowException as error:
             if error.error_code not in _MISTAKES:
                 return str(error)
+            if len(records) > 1:  # the store refused them all for one
+                return next(filter(None, (self.send([record]) for record in records)), None)
             log.warning("MLflow refused a record of run %s: %s", self.run_id, error)
         except _FILE_MISTAKES as error:
+            if records[0]["kind"] != "artifact":  # the store itself is in files, which may be away
+                return str(error)
             log.warning("MLflow could not take a record of run %s: %s", self.run_id, error)
-        except OSError as error:
+        except Exception as error:  # of the store's client, which may raise anything
             return str(error)
         return None
+
+    def _send(self, records: list[Record]) -> None:
+        if records[0]["kind"] == "metric":
+            self._metrics(records)
+        else:
+            arguments = dict(records[0])
+            getattr(self, f"_{arguments.pop('kind')}")(**arguments)
 
     def _opened(self) -> Any:
         """A client of the store that has the run.

@@ -15,9 +15,11 @@ import yaml
 from safetensors.torch import load_file
 
 import rrf as package
-from rrf import presets
+from rrf import atomic, presets
+from rrf.mlflow_store import store
 from rrf.runners.checkpoints import checkpoint
 from tests.cli.conftest import TINY_PPO, TINY_SAC
+from tests.registry.conftest import empty_store  # noqa: F401
 
 PLUGIN = """
 import gymnasium
@@ -110,6 +112,30 @@ def test_a_finished_run_is_reused_until_told_otherwise(rrf):
     assert found.checkpoint == moved / "global_step_4"
     other = rrf("train", *TINY_PPO, "algorithm.gamma=0.5")
     assert other.checkpoint.parent != first.checkpoint.parent
+
+
+def test_no_resume_sends_what_waits_to_be_sent_before_it_replaces_the_run(
+    rrf,
+    home,
+    empty_store,  # noqa: F811
+    monkeypatch,
+):
+    run_dir = rrf("train", *TINY_PPO).checkpoint.parent
+    record = {"kind": "metric", "key": "loss", "value": 3.0, "timestamp": 1, "step": 5}
+    atomic.write_json(run_dir / "mlflow_unsent.json", [record])
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
+    refused = rrf("train", *TINY_PPO, "--no-resume")
+    assert refused.code == 2
+    assert "--no-resume would delete them; repeat the command when the store is" in refused.err
+    assert (run_dir / "mlflow_unsent.json").is_file()
+    monkeypatch.delenv("MLFLOW_TRACKING_URI")
+    shutil.copy(empty_store, home / ".rrf/mlflow.db")
+    rrf("train", *TINY_PPO, "--no-resume")
+    assert not (run_dir / "mlflow_unsent.json").exists()
+    client = store.connect()
+    experiment = client.get_experiment_by_name("cartpole-ppo")
+    (run,) = client.search_runs([experiment.experiment_id])
+    assert run.data.metrics == {"loss": 3.0}
 
 
 @pytest.mark.parametrize(
@@ -274,6 +300,29 @@ def test_a_preset_of_a_plugin_is_shown(rrf, monkeypatch):
     monkeypatch.setattr("rrf.lookup.entry_points", lambda group: [point])
     monkeypatch.setattr(presets.PRESETS, "_targets", dict(presets.PRESETS._targets))
     assert "task: CartPole-v1" in rrf("show", "plugin-ppo").out
+
+
+def test_a_plugin_that_fails_is_named_and_hinders_nothing_else(rrf, monkeypatch, caplog):
+    def fails():
+        raise RuntimeError("no licence for the simulator")
+
+    def register():
+        presets.PRESETS.register("plugin-ppo", "a_module_that_is_not_here:ppo")
+
+    points = [
+        SimpleNamespace(load=fails, module="one", name="one", value="one:register"),
+        SimpleNamespace(load=lambda: register, module="two", name="two", value="two:register"),
+    ]
+    monkeypatch.setattr("rrf.lookup.entry_points", lambda group: points)
+    monkeypatch.setattr(presets.PRESETS, "_targets", dict(presets.PRESETS._targets))
+    assert rrf("show", "cartpole-ppo").code == 0
+    assert "the plugin 'one' (one:register): RuntimeError: no licence for" in caplog.text
+    listed = rrf("presets")
+    assert listed.code == 0
+    assert "plugin-ppo" in listed.out
+    assert "cannot be loaded: " in " ".join(listed.out.split())
+    shown = rrf("show", "--task", "Acrobot-v1", "--algorithm", "ppo")
+    assert shown.code == 0, shown.err
 
 
 def test_a_child_starts_from_the_weights_of_its_parent(rrf):

@@ -47,6 +47,31 @@ def test_runs_of_versions_and_their_parents_are_kept(home, champion, client):
     assert listed(older_than_s=DAY_S) == {}
 
 
+def test_a_run_whose_metrics_wait_to_be_sent_is_kept(home, champion, client):
+    run = write_run(home, "waiting", new_run(client))
+    atomic.write_json(run / "mlflow_unsent.json", [])
+    assert listed() == {}
+    (run / "mlflow_unsent.json").unlink()
+    assert listed() == {".rrf/runs/waiting": "run"}
+
+
+def test_what_cannot_be_read_is_named_and_kept_with_all_that_it_may_need(
+    home, champion, client, caplog
+):
+    write_run(home, "whole", new_run(client))
+    damaged = write_run(home, "damaged", new_run(client))
+    (damaged / "run.json").write_text("{")
+    (home / ".rrf/hf/me%2Fset@1").mkdir(parents=True)
+    atomic.write_text(home / "configs/datasets/mine.yaml", "source: [")
+    assert listed() == {".rrf/runs/whole": "run"}  # and no download: a dataset may need it
+    assert f"{damaged / 'run.json'}" in caplog.text
+    assert "mine.yaml is not YAML" in caplog.text
+    (home / "configs/datasets/mine.yaml").unlink()
+    assert ".rrf/hf/me%2Fset@1" in listed()
+    shutil.copytree(home / "checkpoints/1", damaged / "global_step_3")  # the champion's run
+    assert "run" not in listed().values()  # from any of them it may have been trained
+
+
 def test_a_run_that_is_being_trained_is_kept(home, champion, client):
     run = write_run(home, "busy", new_run(client))
     (leftover,) = garbage.find(0.0)

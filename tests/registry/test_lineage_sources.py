@@ -142,6 +142,16 @@ def test_a_damaged_record_is_an_error_with_its_name(home, name):
         collect_lineage("demo")
 
 
+def test_a_damaged_file_of_another_pipeline_is_left_out_and_named(home, caplog):
+    (home / "infra/lab").mkdir(parents=True)
+    (home / "infra/lab/dvc.lock").write_text("stages: [")
+    (home / "others.dvc").write_text("- a list")
+    assert collect_lineage("demo").datasets[0].md5
+    for name in ("lab/dvc.lock is not YAML", "others.dvc holds a list"):
+        assert f"left out, because it cannot be read: {home}" in caplog.text
+        assert name in caplog.text
+
+
 def test_a_damaged_lock_file_is_an_error_with_its_name(home):
     (home / "dvc.lock").write_text("stages: [")
     with pytest.raises(ValueError, match=r"dvc\.lock is not YAML"):

@@ -15,7 +15,8 @@ import pytest
 from rrf.mlflow_store import store
 from rrf.mlflow_store.store import metric_history
 from rrf.registry.lineage_sources import collect_lineage
-from rrf.tracking.mlflow_run import UNSENT, MLflowTracker, flatten
+from rrf.runners.run_directory import UNSENT
+from rrf.tracking.mlflow_run import MLflowTracker, flatten
 from rrf.tracking.runs import Trackers, open_trackers
 from tests.registry.conftest import add_dataset, write_json
 from tests.waiting import wait_for
@@ -289,6 +290,64 @@ def test_a_record_mlflow_refuses_is_named_and_the_next_one_arrives(run_dir, capl
     tracker.close("FINISHED")
     assert "MLflow refused a record" in caplog.text
     assert store.connect().get_run(id_of(tracker)).data.tags["after"] == "yes"
+
+
+def test_one_metric_that_mlflow_refuses_takes_no_other_with_it(run_dir, caplog):
+    tracker = open_mlflow(run_dir)
+    for step in range(5):
+        tracker.log_metrics({"loss": 1.0, "not a name!": 1.0, "kl": 2.0}, step)
+    tracker.close("FINISHED")
+    history = metric_history(id_of(tracker))
+    assert history == {
+        "loss": [(step, 1.0) for step in range(5)],
+        "kl": [(step, 2.0) for step in range(5)],
+    }
+    assert caplog.text.count("MLflow refused a record") == 5
+
+
+def test_metrics_wait_while_a_server_refuses_the_login(run_dir, monkeypatch, caplog):
+    from mlflow.exceptions import MlflowException
+    from mlflow.protos.databricks_pb2 import PERMISSION_DENIED
+
+    tracker = open_mlflow(run_dir)
+    tracker.log_metrics({"loss": 1.0}, 1)
+    wait_for(lambda: tracker.run_id is not None and not tracker._outbox.unsent())
+    client = tracker._run._client
+    expired = MlflowException("the token has expired", error_code=PERMISSION_DENIED)
+    with monkeypatch.context() as patch:
+        patch.setattr(client, "log_batch", lambda *_, **__: (_ for _ in ()).throw(expired))
+        tracker.log_metrics({"loss": 2.0}, 2)
+        wait_for(lambda: "the token has expired" in caplog.text)
+    tracker.close("FINISHED")
+    assert metric_history(id_of(tracker))["loss"] == [(1, 1.0), (2, 2.0)]
+
+
+def test_a_store_that_mlflow_refuses_to_open_ends_no_thread(home, run_dir, monkeypatch, caplog):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"file://{home}/mlruns")
+    monkeypatch.delenv("MLFLOW_ALLOW_FILE_STORE", raising=False)
+    tracker = open_mlflow(run_dir, close_s=2.0)
+    tracker.log_metrics({"loss": 1.0}, 1)
+    wait_for(lambda: "training continues without it" in caplog.text, 60)
+    tracker.close("FAILED")
+    assert len(json.loads((run_dir / UNSENT).read_text())) == 2
+
+
+def test_metrics_wait_where_a_store_in_files_is_not_there_for_a_moment(
+    home, run_dir, monkeypatch, caplog
+):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"file://{home}/mounted")
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    (home / "mounted").mkdir()
+    tracker = open_mlflow(run_dir)
+    tracker.log_metrics({"loss": 1.0}, 1)
+    wait_for(lambda: tracker.run_id is not None and not tracker._outbox.unsent())
+    (home / "mounted").rename(home / "away")
+    tracker.log_metrics({"loss": 2.0}, 2)
+    wait_for(lambda: "training continues without it" in caplog.text)
+    shutil.rmtree(home / "mounted", ignore_errors=True)
+    (home / "away").rename(home / "mounted")
+    tracker.close("FINISHED")
+    assert metric_history(id_of(tracker))["loss"] == [(1, 1.0), (2, 2.0)]
 
 
 def test_an_artifact_that_is_gone_is_named_and_the_next_record_arrives(run_dir, caplog):

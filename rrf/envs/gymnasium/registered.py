@@ -19,6 +19,7 @@ import dataclasses
 import importlib
 import typing
 
+import gymnasium
 from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
 
@@ -75,6 +76,11 @@ class TaskKind:
     is_mjlab: bool = False  # an environment of mjlab, stepped in a batch
 
 
+def is_of_mjlab(task: str) -> bool:
+    """Whether `task` is the name of one of mjlab's own tasks, which Gymnasium does not know."""
+    return task.startswith("Mjlab-") and task not in gymnasium.registry
+
+
 def kind_of(task: str) -> TaskKind:
     """The kind of a task. Makes one of its environments, unless it is one of mjlab's.
 
@@ -83,6 +89,8 @@ def kind_of(task: str) -> TaskKind:
             support.
         ImportError: If the task's simulator is not installed.
     """
+    if is_of_mjlab(task):
+        return TaskKind(num_choices=None, is_mjlab=True)
     spec = find_spec(task)
     if _is_mjlab(spec):
         return TaskKind(num_choices=None, is_mjlab=True)

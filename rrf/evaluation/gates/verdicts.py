@@ -8,6 +8,7 @@ import typing
 from pathlib import Path
 
 from rrf import atomic, formats
+from rrf.config import readable
 
 Outcome = typing.Literal["pass", "hold", "fail"]
 
@@ -24,9 +25,10 @@ def verdict_file(folder: str | Path, gate: str) -> Path:
 def verdicts_of(folder: str | Path, evaluation_digest: str) -> "dict[Path, Verdict]":
     """File -> verdict, for the verdicts in an evaluation directory that judge this evaluation.
 
-    Verdicts on an earlier, shorter evaluation are left out.
+    Verdicts on an earlier, shorter evaluation are left out, and, with a warning, those that cannot
+    be read.
     """
-    verdicts = {path: Verdict.load(path) for path in sorted(Path(folder).glob("verdict-*.json"))}
+    verdicts = readable(sorted(Path(folder).glob("verdict-*.json")), Verdict.load)
     return {path: v for path, v in verdicts.items() if v.evaluation_digest == evaluation_digest}
 
 

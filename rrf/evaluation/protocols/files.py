@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from rrf import workspace
-from rrf.config import TYPE_KEY, first_error, read_yaml
+from rrf.config import TYPE_KEY, first_error, read_yaml, readable
 from rrf.evaluation.candidate import Candidate
 from rrf.evaluation.protocols.base import BaseProtocolCfg
 from rrf.lookup import Lookup
@@ -46,13 +46,14 @@ def load_protocol(path: str | Path) -> BaseProtocolCfg:
 
 def find_protocol(candidate: Candidate) -> Path:
     """The only protocol of the workspace that is the default one for this policy; if none there is,
-    the only one of those that rrf ships.
+    the only one of those that rrf ships. A file that cannot be read is left out with a warning.
 
     Raises:
         ValueError: If there is no such file, or more than one.
     """
     files, folder = workspace.configs("protocols").values(), workspace.home() / "configs/protocols"
-    fits = [path for path in files if _is_for(load_protocol(path), candidate)]
+    protocols = readable(files, load_protocol)
+    fits = [path for path, protocol in protocols.items() if _is_for(protocol, candidate)]
     candidates = [path for path in fits if path.parent == folder] or fits
     if len(candidates) == 1:
         return candidates[0]

@@ -12,6 +12,7 @@ import yaml
 from markupsafe import Markup
 
 from rrf import atomic
+from rrf.config import readable
 from rrf.evaluation.gates.regression import WorseTask, worse_tasks
 from rrf.evaluation.gates.verdicts import verdicts_of
 from rrf.evaluation.intervals import mcnemar_p, paired_difference
@@ -64,8 +65,8 @@ def write_report(
     evaluation = Evaluation.load(folder)
     verdicts = list(verdicts_of(folder, evaluation.digest).values())
     others = [] if champion is None else [("champion", champion)]
-    baselines = {path.stem: Evaluation.load(path) for path in sorted(folder.glob(BASELINE))}
-    others += [(_title(label), baseline) for label, baseline in baselines.items()]
+    baselines = readable(sorted(folder.glob(BASELINE)), Evaluation.load)
+    others += [(_title(path.stem), baseline) for path, baseline in baselines.items()]
     worse = [(title, tasks) for title, e in others if (tasks := worse_tasks(evaluation, e))]
     lineage = lineage or Lineage()
     page = render(

@@ -9,7 +9,7 @@ from rrf import workspace
 from rrf.envs.gymnasium.configs import GymnasiumEnvCfg
 from rrf.evaluation.candidate import Candidate
 from rrf.evaluation.gates.gate import load_gate, protocol_path
-from rrf.evaluation.protocols.files import find_protocol
+from rrf.evaluation.protocols.files import find_protocol, load_protocol
 from rrf.lineage import Lineage
 
 PENDULUM = workspace.shipped() / "configs/protocols/pendulum.yaml"
@@ -56,6 +56,24 @@ def test_a_gate_elsewhere_has_its_protocol_beside_it(home, tmp_path):
     protocol(home / "configs", "pendulum", seed=7)
     beside = protocol(tmp_path / "elsewhere", "pendulum", seed=8)
     assert protocol_path(gate(tmp_path / "elsewhere"), "pendulum") == beside
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["[", "- a list", "env: {type: nowhere:Nothing}", "episodes_per_task: many", b"# caf\xe9"],
+    ids=["no-yaml", "list", "unknown-type", "wrong-field", "no-utf8"],
+)
+def test_a_protocol_that_cannot_be_read_is_left_out_and_named(home, caplog, text):
+    env = GymnasiumEnvCfg(task="Pendulum-v1")
+    policy = Candidate(Path("run"), "run", "control", "12", {"env": env.to_dict()}, Lineage())
+    own = protocol(home / "configs", "mine", seed=7)
+    broken = own.with_name("broken.yaml")
+    broken.write_bytes(text.encode() if isinstance(text, str) else text)
+    assert find_protocol(policy) == own
+    assert "left out, because it cannot be read" in caplog.text
+    assert str(broken) in caplog.text
+    with pytest.raises(ValueError, match=r"broken\.yaml"):
+        load_protocol(broken)
 
 
 def test_a_protocol_of_the_workspace_is_chosen_before_one_that_rrf_ships(home):
