@@ -1,9 +1,12 @@
-"""Task runs that a killed flow left behind.
+"""What a killed flow, or one that never started, left behind.
 
 If a flow's process is killed, its worker or an automation sets the flow run to Crashed, but Prefect
 leaves its task runs Running for ever. `crash_left_task_runs` is a pull step of every deployment
 (`infra/prefect.yaml`), and `rrf services up` calls it. So they are set right at the latest when the
 next flow run starts.
+
+A run that a worker has taken and whose start then failed stays Submitting. The same automation sees
+that while the server runs, and `rrf services up` looks for others.
 """
 
 import datetime
@@ -24,6 +27,7 @@ from prefect.client.schemas.objects import TERMINAL_STATES, StateType
 from prefect.states import Crashed
 
 _MESSAGE = "its flow run ended without it"
+_UNSTARTED = "its start failed: the worker, or the server, was killed meanwhile"
 log = logging.getLogger(__name__)
 
 
@@ -54,4 +58,20 @@ def crash_left_task_runs(settled_s: float = 60) -> int:
     except httpx.HTTPError as error:
         log.warning("task runs of killed flows stay Running: %s", error)
         return 0
+    return len(left)
+
+
+def crash_unstarted_runs(settled_s: float) -> int:
+    """Set to Crashed the flow runs that a worker has taken `settled_s` seconds ago or earlier, and
+    that have not started since; returns how many it was.
+    """
+    taken = datetime.datetime.now(datetime.UTC) - datetime.timedelta(seconds=settled_s)
+    pending = FlowRunFilter(
+        state=FlowRunFilterState(type=FlowRunFilterStateType(any_=[StateType.PENDING]))
+    )
+    with get_client(sync_client=True) as client:
+        found = client.read_flow_runs(flow_run_filter=pending)
+        left = [run for run in found if run.state and run.state.timestamp < taken]
+        for run in left:
+            client.set_flow_run_state(run.id, Crashed(message=_UNSTARTED))
     return len(left)

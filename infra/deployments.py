@@ -12,12 +12,12 @@ from collections.abc import Callable
 import yaml
 from prefect.automations import AutomationCore
 from prefect.client.orchestration import get_client
-from prefect.client.schemas.actions import WorkPoolCreate
+from prefect.client.schemas.actions import WorkPoolCreate, WorkPoolUpdate
 from prefect.client.schemas.objects import StateType
 from prefect.events.actions import ChangeFlowRunState
 from prefect.events.schemas.automations import EventTrigger, Posture
+from prefect.events.schemas.events import ResourceSpecification
 from prefect.exceptions import ObjectNotFound
-from prefect.workers.process import ProcessWorker
 
 from flows import leftovers, slots
 from rrf import workspace
@@ -26,15 +26,19 @@ POOL = "local"
 ZOMBIES = "zombie-runs"
 _FILE = "infra/prefect.yaml"
 _ZOMBIE_S = 240
-"""Seconds without a heartbeat. A flow sends one every 30 s. Those that it sends while the server is
-away for a minute, and starts for another, arrive later or not at all."""
-_ENDINGS = ("Completed", "Failed", "Cancelled", "Crashed", "Paused", "Suspended")
+"""Seconds without a sign of life. A flow sends a heartbeat every 30 s. Those that it sends while
+the server is away for a minute, and starts for another, arrive later or not at all."""
+_STARTS = ("Pending", "Submitting", "InfrastructurePending")
+_GO_ON = (
+    *("Running", "Scheduled", "Late", "AwaitingRetry", "AwaitingConcurrencySlot", "Cancelling"),
+    *("Completed", "Failed", "Cancelled", "Crashed", "Paused", "Suspended"),
+)
 
 
 def deploy() -> list[str]:
     """Create the work pool, the GPU limit and the automation, and deploy every flow.
 
-    Task runs that killed flows left Running are set to Crashed.
+    Runs whose start failed, and task runs that killed flows left Running, are set to Crashed.
 
     Returns:
         The names of the deployments.
@@ -45,6 +49,7 @@ def deploy() -> list[str]:
     _create_pool()
     slots.create(slots.GPU, slots.num_gpus())
     _create_zombie_automation()
+    leftovers.crash_unstarted_runs(_ZOMBIE_S)
     leftovers.crash_left_task_runs()
     command = [sys.executable, "-m", "prefect", "--no-prompt", "deploy"]
     result = subprocess.run(
@@ -76,27 +81,46 @@ def wait_for_worker(is_alive: Callable[[], bool], timeout_s: float) -> None:
     raise ValueError(f"the worker did not start; see {workspace.state() / 'logs' / 'worker.log'}")
 
 
+def _job_template() -> dict:
+    """How the worker starts a run: by Prefect's own command, in this environment.
+
+    Who asks for a run chooses its parameters and nothing of this; a request with job variables is
+    refused.
+    """
+    home = str(workspace.home())
+    threads = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    environment = {"RRF_HOME": home, "PYTHONPATH": home, **threads}
+    return {
+        "job_configuration": {"stream_output": True, "env": environment},
+        "variables": {"type": "object", "properties": {}, "additionalProperties": False},
+    }
+
+
 def _create_pool() -> None:
-    template = ProcessWorker.get_default_base_job_template()
-    pool = WorkPoolCreate(name=POOL, type="process", base_job_template=template)
+    template = _job_template()
     with get_client(sync_client=True) as client:
         try:
-            client.read_work_pool(POOL)
+            existing = client.read_work_pool(POOL)
         except ObjectNotFound:
+            pool = WorkPoolCreate(name=POOL, type="process", base_job_template=template)
             client.create_work_pool(pool)
+            return
+        if existing.base_job_template != template:
+            client.update_work_pool(POOL, WorkPoolUpdate(base_job_template=template))
 
 
 def _create_zombie_automation() -> None:
-    """Create an automation that sets runs without heartbeats to Crashed.
+    """Create an automation that sets runs without a sign of life to Crashed.
 
-    A run stops sending heartbeats when its machine or worker is killed. Without the automation, it
-    would stay Running for ever and keep the concurrency slot of its deployment.
+    A run stops sending heartbeats when its machine or worker is killed, and a run whose start
+    failed never sends one. Without the automation, they would stay Running or Submitting for ever
+    and keep the concurrency slot of their deployment.
     """
-    heartbeat = "prefect.flow-run.heartbeat"
+    starts = {"prefect.flow-run.heartbeat", *(f"prefect.flow-run.{each}" for each in _STARTS)}
     trigger = EventTrigger(
-        after={heartbeat},
-        expect={heartbeat, *(f"prefect.flow-run.{ending}" for ending in _ENDINGS)},
-        match={"prefect.resource.id": ["prefect.flow-run.*"]},
+        after=starts,
+        expect={*starts, *(f"prefect.flow-run.{each}" for each in _GO_ON)},
+        match=ResourceSpecification({"prefect.resource.id": ["prefect.flow-run.*"]}),
         for_each={"prefect.resource.id"},
         posture=Posture.Proactive,
         threshold=1,
@@ -105,7 +129,7 @@ def _create_zombie_automation() -> None:
     crash = ChangeFlowRunState(
         state=StateType.CRASHED,
         name="Crashed",
-        message=f"no heartbeat for {_ZOMBIE_S} s",
+        message=f"no sign of life for {_ZOMBIE_S} s: its start failed, or it was killed",
         force=False,
     )
     wanted = AutomationCore(name=ZOMBIES, trigger=trigger, actions=[crash])
@@ -113,5 +137,5 @@ def _create_zombie_automation() -> None:
         existing = client.read_automations_by_name(ZOMBIES)
         if not existing:
             client.create_automation(wanted)
-        elif existing[0].actions != wanted.actions:  # made by an earlier version
-            client.update_automation(existing[0].id, wanted)
+        elif (existing[0].trigger, existing[0].actions) != (wanted.trigger, wanted.actions):
+            client.update_automation(existing[0].id, wanted)  # made by an earlier version

@@ -27,7 +27,7 @@ from pathlib import Path
 from rich.console import Console
 
 from infra import ports
-from rrf import processes, service_records, workspace
+from rrf import processes, service_guard, service_records, workspace
 from rrf.mlflow_store import artifacts
 
 START_TIMEOUT_S = 180
@@ -45,6 +45,8 @@ class Service:
     health_url: str = ""
     """Address that answers 200 once the service works; empty for a service without a port."""
     port: int = 0
+    private_url: str = ""
+    """Address that must not answer to who does not know the login; empty for one without a port."""
 
 
 def prefect_port() -> int:
@@ -70,13 +72,13 @@ def local_servers() -> list[Service]:
 
 def prefect_service(port: int) -> Service:
     """The Prefect server with its web UI, on SQLite in `$PREFECT_HOME`."""
-    words = ["prefect", "server", "start", "--host", ports.HOST, "--port", str(port)]
     return Service(
         name="prefect",
         title="Prefect server",
-        command=(sys.executable, "-m", *words, "--log-level", "WARNING"),
+        command=(sys.executable, "-m", "infra.prefect_server", str(port)),
         health_url=f"http://{ports.HOST}:{port}/api/health",
         port=port,
+        private_url=f"http://{ports.HOST}:{port}/api/version",
     )
 
 
@@ -86,6 +88,7 @@ def mlflow_service(port: int) -> Service:
     It serves the artifacts too, so that other machines read and write them through it.
     """
     words = ["mlflow", "server", "--host", ports.HOST, "--port", str(port), "--workers", "1"]
+    words += ["--app-name", "rrf"]  # service_guard.mlflow_app
     store = workspace.tracking_uri()
     return Service(
         name="mlflow",
@@ -97,6 +100,7 @@ def mlflow_service(port: int) -> Service:
         ),
         health_url=f"http://{ports.HOST}:{port}/health",
         port=port,
+        private_url=f"http://{ports.HOST}:{port}/",
     )
 
 
@@ -108,7 +112,7 @@ def worker_service(pool: str) -> Service:
 
 def environment(port: int) -> dict[str, str]:
     """Environment variables for the services and for clients of the Prefect server on `port`."""
-    root = workspace.home()
+    root, login = workspace.home(), service_guard.login()
     return {
         **workspace.TELEMETRY_OFF,
         "RRF_HOME": str(root),
@@ -116,6 +120,12 @@ def environment(port: int) -> dict[str, str]:
         "PYTHONPATH": str(root),
         "PREFECT_HOME": str(workspace.state() / "prefect"),
         "PREFECT_API_URL": f"http://{ports.HOST}:{port}/api",
+        "PREFECT_API_AUTH_STRING": login,
+        "PREFECT_SERVER_API_AUTH_STRING": login,
+        "PREFECT_SERVER_API_CSRF_PROTECTION_ENABLED": "true",
+        "PREFECT_SERVER_API_CORS_ALLOWED_ORIGINS": f"http://{ports.HOST}:{port}",
+        "PREFECT_SERVER_LOGGING_LEVEL": "WARNING",
+        "PREFECT_SERVER_UI_API_URL": "/api",  # of the page's own server, also through a tunnel
         "PREFECT_PLUGINS_ENABLED": "true",
         "PREFECT_WORKER_QUERY_SECONDS": "3",
         # Leases are kept on disk, so that a restarted server still knows which have expired.
@@ -129,7 +139,7 @@ def up(console: Console) -> None:
 
     Raises:
         ValueError: If a port is used by another program, a service runs on a port other than the
-            one that the shell asks for, or a service does not start.
+            one that the shell asks for, a service does not start, or one asks for no login.
     """
     check_no_demo()
     servers = local_servers()
@@ -145,7 +155,13 @@ def up(console: Console) -> None:
     for server in servers:
         with console.status(f"{server.title} is starting"):
             wait_until_healthy(server, lambda server=server: is_running(server))
+        check_private(server)
         console.print(f"[green]✓[/] {server.title:<15} http://{ports.HOST}:{server.port}")
+    console.print(
+        f"[green]✓[/] {'login':<15} {service_guard.login_file()}: Prefect's page asks for this"
+        " line, MLflow's for what stands before and after the colon",
+        soft_wrap=True,
+    )
 
     from infra import deployments  # imports Prefect, which reads the variables set above
 
@@ -177,7 +193,8 @@ def status(console: Console) -> bool:
     worker = service_records.read("worker")
     answers["worker"] = bool(worker and worker.is_running)
     for name, is_up in answers.items():
-        console.print(f"{'[green]✓' if is_up else '[red]✗'}[/] {name:<8} {_owner(name)}")
+        mark = "[green]✓[/]" if is_up else "[red]✗[/]"
+        console.print(f"{mark} {name:<8} {_owner(name)}", soft_wrap=True)
     return all(answers.values())
 
 
@@ -185,9 +202,11 @@ def _owner(name: str) -> str:
     record = service_records.read(name)
     if record and record.is_running:
         return f"pid {record.pid}" + (f", port {record.port}" if record.port else "")
-    if record and (left := record.processes()):
-        return f"was killed; of it still run: {', '.join(map(str, left))}; type: rrf services up"
-    return "not started by `rrf services up`"
+    if record is None:
+        return "not started by `rrf services up`"
+    left = ", ".join(map(str, record.processes()))
+    rest = f"; of it still run: {left}" if left else ""
+    return f"ended or was killed, see {log_of(name)}{rest}; type: rrf services up"
 
 
 def end_service(name: str) -> bool:
@@ -272,6 +291,15 @@ def wait_until_healthy(service: Service, is_alive, log: Path | None = None) -> N
             tail = "\n".join(log.read_text(errors="replace").splitlines()[-15:])
             raise ValueError(f"the {service.title} did not start; the end of {log}:\n{tail}")
         time.sleep(0.3)
+
+
+def check_private(service: Service) -> None:
+    """Raise ValueError if a server answers to who does not know the login."""
+    if is_healthy(service.private_url):
+        raise ValueError(
+            f"the {service.title} asks for no login, because an earlier rrf has started it; type:"
+            " rrf services down; rrf services up"
+        )
 
 
 def is_running(service: Service) -> bool:

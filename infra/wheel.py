@@ -11,9 +11,10 @@ from pathlib import Path
 from setuptools.command.build_py import build_py
 
 PLACE = Path("rrf", "_workspace")  # rrf.workspace.SHIPPED
+_INFRA = ("__init__", "deployments", "ports", "prefect_server", "services")
 _SHIPPED = (
     *("configs/**/*", "flows/*.py", ".dvc/plots/*.json", "infra/workspace/**/*"),
-    *(f"infra/{name}.py" for name in ("__init__", "deployments", "ports", "services")),
+    *(f"infra/{name}.py" for name in _INFRA),
 )
 
 

@@ -22,7 +22,7 @@ from typing import Any, NoReturn
 
 from prefect.plugins import SetupResult, register_hook
 
-from rrf import service_records, workspace
+from rrf import service_guard, service_records, workspace
 
 PREFECT_PLUGIN_API_REQUIRES = ">=0.1,<1"
 _TESTED = "3.8."
@@ -35,8 +35,9 @@ def setup_environment(*, ctx: Any) -> SetupResult | None:
     """Called by Prefect at start-up. Prefect requires `ctx` to be keyword-only.
 
     Returns:
-        The address of this workspace's server, unless the shell or a profile names one. If that
-        holds user and password, they move to Prefect's own setting, so that they are never shown.
+        The address of this workspace's server, unless the shell or a profile names one, and its
+        login, unless there is one. If the address holds user and password, they move to Prefect's
+        own setting, so that they are never shown.
     """
     if ctx.prefect_version.startswith(_TESTED):
         _accept_bare_names()
@@ -45,13 +46,15 @@ def setup_environment(*, ctx: Any) -> SetupResult | None:
     if user or password:
         os.environ[_LOGIN] = f"{user}:{password}"
         return SetupResult({_API: bare})
-    if _API in os.environ or ctx.api_url not in (None, _USUAL):
-        return None
     try:
         record = service_records.read("prefect")
     except ValueError:  # a workspace of a newer version
         return None
-    return SetupResult({_API: f"http://127.0.0.1:{record.port}/api"}) if record else None
+    if record and _API not in os.environ and ctx.api_url in (None, _USUAL):
+        bare = f"http://127.0.0.1:{record.port}/api"
+    if _LOGIN not in os.environ and (login := service_guard.login_of(bare)):
+        os.environ[_LOGIN] = login
+    return SetupResult({_API: bare}) if bare and bare != ctx.api_url else None
 
 
 def _share_connected() -> None:

@@ -11,9 +11,10 @@ from typing import Annotated
 import typer
 
 _TEMPLATES = Path("infra/workspace")
+_INFRA = ("__init__", "deployments", "ports", "prefect_server", "services")
 _COPIED = (
     *("flows/*.py", ".dvc/plots/*.json"),
-    *(f"infra/{name}.py" for name in ("__init__", "deployments", "ports", "services")),
+    *(f"infra/{name}.py" for name in _INFRA),
 )
 _AUTHOR = ("-c", "user.name=rrf", "-c", "user.email=rrf@localhost")  # of who has no name in git
 

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rrf import workspace
+from rrf import service_guard, workspace
 from rrf.mlflow_store import artifacts
 from rrf.mlflow_store.artifacts import SQLITE
 
@@ -68,6 +68,7 @@ def connect() -> "MlflowClient":
     from mlflow import MlflowClient
 
     uri = workspace.tracking_uri()
+    service_guard.give_mlflow_login(uri)
     _prepare(uri)
     return translating(MlflowClient, uri)
 

@@ -143,6 +143,8 @@ class PolicyServer:
 
     def _admit(self, connection: ServerConnection, request: Request) -> Response | None:
         """Answer plain HTTP requests, and let clients with the token connect."""
+        if request.headers.get("Sec-Fetch-Site", "none") != "none":  # a page asks, not a person
+            return connection.respond(http.HTTPStatus.FORBIDDEN, "not for pages\n")
         path = request.path.partition("?")[0]
         if path == "/healthz":
             return connection.respond(http.HTTPStatus.OK, "OK\n")

@@ -1,5 +1,6 @@
 """A copy of this checkout in a temporary directory, with its services running."""
 
+import base64
 import json
 import os
 import shutil
@@ -57,7 +58,9 @@ class Checkout:
     def request(self, path: str, body: dict | None = None):
         """An answer of the Prefect server: GET, or POST of `body`."""
         data = None if body is None else json.dumps(body).encode()
-        headers = {"Content-Type": "application/json"}
+        headers = {"Content-Type": "application/json", **self.login()}
+        if data is not None:
+            headers |= self.csrf()
         question = urllib.request.Request(f"{self.api}{path}", data, headers)
         for _ in range(20):
             try:
@@ -71,6 +74,16 @@ class Checkout:
                     raise
             time.sleep(0.5)
         raise AssertionError(f"{path} had no answer but 503 in twenty attempts")
+
+    def login(self) -> dict[str, str]:
+        """The header with the login of the servers, as their user reads it in the file."""
+        line = (self.root / ".rrf/login").read_bytes().strip()
+        return {"Authorization": f"Basic {base64.b64encode(line).decode()}"}
+
+    def csrf(self) -> dict[str, str]:
+        """The headers with a token against forged requests, as Prefect's clients ask for it."""
+        token = self.request("/csrf-token?client=test")["token"]
+        return {"Prefect-Csrf-Client": "test", "Prefect-Csrf-Token": token}
 
     def flow_runs(self, deployment: str, **conditions) -> list[dict]:
         """Flow runs of a deployment, newest first."""

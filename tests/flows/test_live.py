@@ -86,7 +86,7 @@ def test_a_stale_record_never_signals_another_process(checkout: Checkout):
     record.parent.mkdir(parents=True, exist_ok=True)
     record.write_text(json.dumps({"pid": os.getpid(), "born": 1, "port": 0}))
     printed = checkout.run(sys.executable, "-m", "infra.services", "status", check=False)
-    assert "✗ worker   not started by `rrf services up`" in printed
+    assert "✗ worker   ended or was killed, see " in printed
     record.write_text(kept) if kept else record.unlink()
 
 
@@ -141,6 +141,41 @@ def test_a_schedule_fires_by_itself(live: Checkout):
 
     assert wait_for(fired, 300)
     live.pause("tick")
+
+
+def test_a_run_whose_start_failed_does_not_stay_submitting(live: Checkout):
+    """A worker has taken it, and it never showed a sign of life. With a time limit of seconds, the
+    automation crashes it, and so does the next `rrf services up`.
+    """
+    flow = live.request("/flows/", {"name": "training"})["id"]
+
+    def submitted() -> str:
+        run = live.request("/flow_runs/", {"flow_id": flow})["id"]
+        state = {"type": "PENDING", "name": "Submitting"}
+        live.request(f"/flow_runs/{run}/set_state", {"state": state})
+        return run
+
+    automation = (
+        "from infra import deployments\n"
+        "deployments._ZOMBIE_S, deployments.ZOMBIES = 10, 'soon'\n"
+        "deployments._create_zombie_automation()"
+    )
+    live.run(sys.executable, "-c", automation)
+    try:
+        live.wait_for_state(submitted(), "Crashed")
+    finally:
+        remove = (
+            "from prefect.client.orchestration import get_client\n"
+            "with get_client(sync_client=True) as client:\n"
+            "    client.delete_automation(client.read_automations_by_name('soon')[0].id)"
+        )
+        live.run(sys.executable, "-c", remove)
+    left = submitted()
+    program = (
+        "from flows.leftovers import crash_unstarted_runs as crash; print(crash(60), crash(0))"
+    )
+    assert live.run(sys.executable, "-c", program) == "0 1\n"
+    assert live.state_of(left) == "Crashed"
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ The service here is a small program of two processes, as MLflow's server is: one
 which listens on the port, and ends when it ends.
 """
 
+import dataclasses
 import io
 import os
 import signal
@@ -71,7 +72,9 @@ def printed_by(action) -> str:
 
 def test_what_a_killed_server_leaves_on_its_port_is_ended(server: Service):
     kill_launcher(server)
-    assert "was killed; of it still run: " in printed_by(services.status)
+    printed = printed_by(services.status)
+    assert "ended or was killed, see " in printed
+    assert "; of it still run: " in printed
     assert services.end_service("mlflow")
     assert ports.is_free(server.port)
     assert services.launch(server, {})
@@ -84,14 +87,28 @@ def test_down_ends_what_a_killed_server_leaves(server: Service):
     assert not service_records.path("mlflow").exists()
 
 
-def test_a_foreign_process_on_the_port_is_left_alone(server: Service):
-    """It took the port of a server that was killed altogether; the record is still there."""
-    record = service_records.read("mlflow")
+def kill_altogether(service: Service) -> None:
+    """SIGKILL to all processes of a service, as when the machine loses its power."""
+    record = service_records.read(service.name)
     assert record
     for pid in reversed(record.processes()):
         os.kill(pid, signal.SIGKILL)
     os.waitpid(record.pid, 0)
-    wait_for(lambda: ports.is_free(server.port))
+    wait_for(lambda: ports.is_free(service.port))
+
+
+def test_status_says_of_a_killed_service_where_its_log_is_and_what_to_type(server: Service):
+    kill_altogether(server)
+    log = services.log_of("mlflow")
+    assert f"✗ mlflow   ended or was killed, see {log}; type: rrf services up\n" in printed_by(
+        services.status
+    )
+    assert "✗ worker   not started by `rrf services up`" in printed_by(services.status)
+
+
+def test_a_foreign_process_on_the_port_is_left_alone(server: Service):
+    """It took the port of a server that was killed altogether; the record is still there."""
+    kill_altogether(server)
     words = [sys.executable, "-c", CHILD, str(server.port)]
     with subprocess.Popen(words, stdout=subprocess.DEVNULL) as foreign:
         wait_for(lambda: not ports.is_free(server.port))
@@ -151,6 +168,13 @@ def test_the_next_worker_answers_for_the_flows_of_a_killed_one(home):
     assert is_running(flow)
     assert services.end_service("worker")
     assert not is_running(flow)
+
+
+def test_a_running_server_without_a_login_is_not_taken_for_one_of_ours(server: Service):
+    """Such as an earlier rrf has started; `up` would keep it."""
+    unguarded = dataclasses.replace(server, private_url=server.health_url)
+    with pytest.raises(ValueError, match=r"MLflow server asks for no login, .* services down; rrf"):
+        services.check_private(unguarded)
 
 
 def test_another_shell_finds_the_running_server_by_its_record(server: Service, monkeypatch):

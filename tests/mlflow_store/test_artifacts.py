@@ -1,5 +1,6 @@
 """A store can be moved, copied and shared: no path of a machine is in it."""
 
+import base64
 import contextlib
 import os
 import shutil
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from infra import ports, services
-from rrf import service_records
+from rrf import service_guard, service_records
 from rrf.mlflow_store import artifacts, store
 from rrf.registry import listing, loading, promotion
 from tests import postgres
@@ -97,8 +98,9 @@ def test_another_machine_reads_and_registers_through_the_server(
     other = tmp_path_factory.mktemp("other")
     shutil.copytree(home, other, dirs_exist_ok=True, ignore=shutil.ignore_patterns(".rrf"))
     with served() as address:
+        login = service_guard.login()
         monkeypatch.setenv("RRF_HOME", str(other))
-        monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", address.replace("//", f"//{login}@"))
         monkeypatch.chdir(other)
         loading.fetch("policy@champion", other / "fetched")
         client = store.connect()
@@ -108,7 +110,9 @@ def test_another_machine_reads_and_registers_through_the_server(
         assert not (other / "mlruns").exists()
         assert not (other / ".rrf/mlartifacts").exists()
         listed = f"{address}/api/2.0/mlflow/artifacts/list?run_id={run_id}&path=evaluation"
-        assert b"evaluation/" in urllib.request.urlopen(listed).read()
+        basic = f"Basic {base64.b64encode(login.encode()).decode()}"
+        asked = urllib.request.Request(listed, headers={"Authorization": basic})
+        assert b"evaluation/" in urllib.request.urlopen(asked).read()
     monkeypatch.setenv("RRF_HOME", str(home))
     monkeypatch.delenv("MLFLOW_TRACKING_URI")
     assert loading.fetch("policy@champion", home / "fetched").version == version

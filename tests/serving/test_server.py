@@ -333,6 +333,9 @@ def test_a_page_in_a_browser_is_refused(serving):
     with pytest.raises(InvalidStatus) as refused:
         raw(running, origin="http://example.org")
     assert refused.value.response.status_code == 403
+    # A page whose name was made to lead here, and a person.
+    assert get(running, "/metrics", **{"Sec-Fetch-Site": "same-origin"})[0] == 403
+    assert get(running, "/metrics", **{"Sec-Fetch-Site": "none"})[0] == 200
 
 
 def test_metrics_count_what_happened(serving):

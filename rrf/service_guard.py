@@ -1,0 +1,164 @@
+"""Who may use the servers of `rrf services up`: this user, with programs, and with a browser on the
+servers' own pages.
+
+The login is one line, `rrf:SECRET`, in `.rrf/login`, which only this user can read. What this user
+starts on this machine finds it there. `Guard` stands before Prefect's server and MLflow's, and
+refuses
+
+- a name in the `Host` header that is not this machine's: a foreign page whose name was made to lead
+  here (DNS rebinding);
+- an `Origin`, or a `Sec-Fetch-Site`, of another page: browsers send them, and pages cannot change
+  them. A link that somebody clicks is let through;
+- for MLflow, whoever does not know the login. Prefect asks for it by itself.
+
+No other page may show one of the servers in a frame.
+"""
+
+import base64
+import contextlib
+import hmac
+import os
+import secrets
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from rrf import service_records, workspace
+
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+_OPEN_TO_ALL = ("/health", "/version")  # of MLflow: whether it works
+_App = Callable[[dict, Callable, Callable], Awaitable[None]]
+
+
+def login_file() -> Path:
+    """Where the login of this workspace's servers is."""
+    return workspace.state() / "login"
+
+
+def login() -> str:
+    """The login as `USER:SECRET`; it is made when it is asked for the first time.
+
+    Raises:
+        ValueError: If others can read the file, or it holds no login.
+        OSError: If it cannot be read, for instance because it is another user's.
+    """
+    path = login_file()
+    if not path.exists():
+        _make(path)
+    if path.stat().st_mode & 0o077:
+        raise ValueError(
+            f"others can read {path}; if nobody has, type: chmod 600 {path}; else remove it and "
+            "type: rrf services down; rrf services up"
+        )
+    text = path.read_text().strip()
+    if not all(text.partition(":")):
+        raise ValueError(f"{path} holds no USER:SECRET; remove it, then type: rrf services up")
+    return text
+
+
+def _make(path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    new = path.with_name(f".{path.name}-{secrets.token_hex(8)}")
+    with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(f"rrf:{secrets.token_urlsafe(32)}\n")
+    with contextlib.suppress(FileExistsError):  # another process was faster
+        path.hardlink_to(new)
+    new.unlink()
+
+
+def login_of(url: str) -> str | None:
+    """The login for `url` if a running server of this workspace has that address; else None."""
+    parts = urlsplit(url)
+    for name in service_records.PORTS:
+        record = service_records.read(name)
+        if record and record.is_running and record.port == parts.port:
+            return login() if parts.hostname in _LOOPBACK else None
+    return None
+
+
+def give_mlflow_login(uri: str) -> None:
+    """Let MLflow's clients in this process log in at `uri`, if it is this workspace's server."""
+    variables = ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_TOKEN")
+    if not uri.startswith(workspace.SERVERS) or any(os.environ.get(each) for each in variables):
+        return
+    if known := login_of(uri):
+        user, _, secret = known.partition(":")
+        os.environ |= {"MLFLOW_TRACKING_USERNAME": user, "MLFLOW_TRACKING_PASSWORD": secret}
+
+
+def mlflow_app() -> _App:
+    """MLflow's server behind a guard: the app `rrf` of `mlflow server --app-name`."""
+    from mlflow.server.fastapi_app import app
+
+    return Guard(app, login())
+
+
+class Guard:
+    """An ASGI application that passes on what may pass to another one.
+
+    Args:
+        app: The server.
+        login: `USER:SECRET` that requests must bring; None if the server checks that.
+    """
+
+    def __init__(self, app: _App, login: str | None = None):
+        self._app = app
+        self._login = None if login is None else b"Basic " + base64.b64encode(login.encode())
+
+    async def __call__(self, scope: dict[str, Any], receive: Callable, send: Callable) -> None:
+        """Answer one request, or one websocket."""
+        if scope["type"] not in ("http", "websocket"):
+            await self._app(scope, receive, send)
+            return
+        if refusal := self._refusal(scope):
+            await _refuse(scope, send, *refusal)
+            return
+
+        async def framed(message: dict) -> None:
+            if message["type"] == "http.response.start":
+                policy = (b"content-security-policy", b"frame-ancestors 'self'")
+                message = {**message, "headers": [*message.get("headers", ()), policy]}
+            await send(message)
+
+        await self._app(scope, receive, framed)
+
+    def _refusal(self, scope: dict[str, Any]) -> tuple[int, str] | None:
+        """Status and reason of the refusal of a request; None if it may pass."""
+
+        def header(name: bytes) -> list[bytes]:
+            return [value for key, value in scope["headers"] if key == name]
+
+        hosts = header(b"host")
+        if len(hosts) != 1 or _hostname(hosts[0]) not in _LOOPBACK:
+            return 403, "this server answers to 127.0.0.1 only; reach it through a tunnel\n"
+        if any(origin.partition(b"://")[2] != hosts[0] for origin in header(b"origin")):
+            return 403, "pages of other servers may not use this one\n"
+        is_link = scope.get("method") == "GET" and header(b"sec-fetch-mode") == [b"navigate"]
+        if not is_link and set(header(b"sec-fetch-site")) - {b"same-origin", b"none"}:
+            return 403, "pages of other servers may not use this one\n"
+        if self._login is None or scope["path"] in _OPEN_TO_ALL:
+            return None
+        given = header(b"authorization")
+        if len(given) == 1 and hmac.compare_digest(given[0], self._login):
+            return None
+        return 401, f"user and password are in {login_file()}, before and after the colon\n"
+
+
+def _hostname(host: bytes) -> str | None:
+    """The name in a `Host` header, without the port."""
+    try:
+        return urlsplit(f"//{host.decode('ascii')}").hostname
+    except ValueError:
+        return None
+
+
+async def _refuse(scope: dict[str, Any], send: Callable, status: int, reason: str) -> None:
+    if scope["type"] == "websocket":
+        await send({"type": "websocket.close", "code": 1008})
+        return
+    headers = [(b"content-type", b"text/plain; charset=utf-8")]
+    if status == 401:
+        headers.append((b"www-authenticate", b'Basic realm="rrf", charset="UTF-8"'))
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": reason.encode()})
