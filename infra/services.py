@@ -47,6 +47,8 @@ class Service:
     port: int = 0
     private_url: str = ""
     """Address that must not answer to who does not know the login; empty for one without a port."""
+    page: str = ""
+    """Where on the server people begin."""
 
 
 def prefect_port() -> int:
@@ -101,6 +103,7 @@ def mlflow_service(port: int) -> Service:
         health_url=f"http://{ports.HOST}:{port}/health",
         port=port,
         private_url=f"http://{ports.HOST}:{port}/",
+        page="/#/experiments?workflowType=machine_learning",  # its root shows language models
     )
 
 
@@ -156,7 +159,10 @@ def up(console: Console) -> None:
         with console.status(f"{server.title} is starting"):
             wait_until_healthy(server, lambda server=server: is_running(server))
         check_private(server)
-        console.print(f"[green]✓[/] {server.title:<15} http://{ports.HOST}:{server.port}")
+        console.print(
+            f"[green]✓[/] {server.title:<15} http://{ports.HOST}:{server.port}{server.page}",
+            soft_wrap=True,
+        )
     console.print(
         f"[green]✓[/] {'login':<15} {service_guard.login_file()}: Prefect's page asks for this"
         " line, MLflow's for what stands before and after the colon",

@@ -18,6 +18,13 @@ from tests.waiting import wait_for
 
 _NAMES = ("chromium", "chromium-browser", "google-chrome")
 
+_CUT = """[...document.querySelectorAll("body *")].filter((element) => {
+  if (element.getBoundingClientRect().right <= WIDTH + 1) return false;
+  for (let outer = element.parentElement; outer !== document.body; outer = outer.parentElement)
+    if (["auto", "scroll"].includes(getComputedStyle(outer).overflowX)) return false;
+  return true;
+}).map((it) => `${it.tagName} ${it.className} ${it.textContent.slice(0, 40)}`)"""
+
 
 class Browser:
     """One page of a browser."""
@@ -38,6 +45,13 @@ class Browser:
         )
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
+
+    def cut_at(self, width: int, page: Path) -> list[str]:
+        """What a window of this many pixels cuts off a page, and no scroll bar leads to."""
+        size = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": True}
+        self._ask("Emulation.setDeviceMetricsOverride", **size)
+        self.open(page.as_uri())
+        return self.run(_CUT.replace("WIDTH", str(width)))
 
     def open_with_login(self, url: str, login: str) -> None:
         """Show a page for which the browser asks its user for `USER:PASSWORD`, once for all."""

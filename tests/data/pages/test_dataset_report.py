@@ -13,6 +13,7 @@ from rrf.data.images import decode_image
 from rrf.data.pages.dataset_report import choose_episodes, markdown_html, write_report
 from rrf.data.validation.summary import DatasetPlace, EpisodeSummary
 from rrf.pages.charts import COLORS, histogram, lines
+from tests.browser import browser
 from tests.data.conftest import draw, make_cfg, write_raw
 from tests.data.fixtures_lerobot_v2 import write_v2
 
@@ -52,6 +53,12 @@ def test_nothing_is_loaded_from_elsewhere(page):
     assert re.findall(r'(?:src|href)="(?!data:|#)[^"]*"', page) == []
     assert "<script" not in page
     assert "http" not in page
+
+
+def test_a_telephone_shows_all_of_it(page, tmp_path):
+    (tmp_path / "page.html").write_text(page)
+    with browser() as window:
+        assert window.cut_at(390, tmp_path / "page.html") == []
 
 
 def test_clips_and_frames_show_the_episodes(page):

@@ -15,6 +15,7 @@ from rrf.data.dataset.opening import open_dataset
 from rrf.data.images import decode_image
 from rrf.data.pages.episode_view import as_picture, view_dataset
 from rrf.workspace import HOME_VARIABLE
+from tests.browser import browser
 from tests.data.conftest import draw, make_cfg, make_demo, write_raw
 
 
@@ -64,6 +65,13 @@ def test_a_converted_dataset_is_shown_by_name(home, monkeypatch):
     assert "do the pull" in page
     assert "m, m, m, fraction" in page
     assert "10, 11, 12" not in page  # dimensions of an image have no names
+
+
+def test_a_telephone_shows_all_of_it(home, monkeypatch):
+    monkeypatch.setenv(HOME_VARIABLE, str(home))
+    run("toy", "--episode", "0,2")
+    with browser() as window:
+        assert window.cut_at(390, home / "datasets/reports/toy/episodes.html") == []
 
 
 def test_raw_recordings_are_shown_in_their_own_terms(home, monkeypatch):

@@ -22,6 +22,7 @@ from rrf.evaluation.nightly.series import (
     together,
 )
 from rrf.evaluation.results import EpisodeResult, Evaluation
+from tests.browser import browser
 from tests.evaluation.reports.test_report import Page
 
 REFERENCE = {"a": np.arange(50) < 46}  # 92 %
@@ -247,7 +248,8 @@ def test_two_checkpoints_are_not_expected_to_be_equal():
 # --- the page
 
 
-def test_the_trend_page_shows_nights_rules_alarms_and_acknowledgements_and_loads_nothing():
+def ten_nights() -> str:
+    """The trend page of ten nights with alarms."""
     nights = falling()
     reason = "a <broken> camera"
     nights[6] = dataclasses.replace(nights[6], acks=(Ack("2026-11-07", "ann", reason),))
@@ -255,10 +257,14 @@ def test_the_trend_page_shows_nights_rules_alarms_and_acknowledgements_and_loads
     points = after(nights)
     alarms = [alarm for point in points[7:] for alarm in point.alarms]
     levels = together(counted(REFERENCE))
-    text = trend_page(
+    return trend_page(
         "Nights of <m>", "the evaluation <at> promotion", levels, points, alarms,
         {"run-0": "http://127.0.0.1:5000/#/runs/run-0"},
     )  # fmt: skip
+
+
+def test_the_trend_page_shows_nights_rules_alarms_and_acknowledgements_and_loads_nothing():
+    text = ten_nights()
     page = Page(text)
     words = " ".join(page.text.split())
     assert [one for one in page.links if not one.startswith("#")] == [
@@ -274,3 +280,9 @@ def test_the_trend_page_shows_nights_rules_alarms_and_acknowledgements_and_loads
     assert "at most 5%" in words
     assert page.tags.count("svg") == 2
     assert text.count("episodes lost and 0 won") >= 5
+
+
+def test_a_telephone_shows_all_of_the_trend_page(tmp_path):
+    (tmp_path / "trend.html").write_text(ten_nights())
+    with browser() as window:
+        assert window.cut_at(390, tmp_path / "trend.html") == []

@@ -18,6 +18,7 @@ from rrf.evaluation.vla.evaluate import evaluate
 from rrf.evaluation.vla.play import replay
 from rrf.lineage import DatasetLineage, Lineage
 from rrf.pages.charts import COLORS, curves_chart
+from tests.browser import browser
 from tests.evaluation.vla.point_mass import GoTowards, PointMassVecEnv
 
 PROTOCOL = ProtocolCfg(
@@ -142,6 +143,13 @@ def test_a_report_names_what_it_is_about_and_leads_to_its_runs(folder):
     odd = {"run": "javascript:alert(1)"}
     page = Page(write_report(folder, links=odd).read_text())
     assert not any("javascript" in link for link in page.links)
+
+
+def test_a_telephone_shows_all_of_a_report(folder):
+    links = {"MLflow run": f"rrf open {'12ab' * 8}", "dataset": "../../datasets/demo/README.md"}
+    write_report(folder, LINEAGE, curves=CURVES, subject="of_a_long_name " * 3, links=links)
+    with browser() as window:
+        assert window.cut_at(390, folder / "report.html") == []
 
 
 @pytest.fixture
