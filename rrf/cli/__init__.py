@@ -3,8 +3,11 @@ stays fast."""
 
 import contextlib
 import logging
+import os
 import sys
+import warnings
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -132,10 +135,31 @@ def main() -> None:
     is_training = sys.argv[1:2] == ["train"]
     answer = _before_training if is_training else _stopped
     try:
-        with result_file.written(), ctrl_c.listening(), ctrl_c.answered(answer), _shown_log():
+        with (
+            _others_silent(),
+            result_file.written(),
+            ctrl_c.listening(),
+            ctrl_c.answered(answer),
+            _shown_log(),
+        ):
             _run()
     finally:
         quick_imports.end()
+
+
+@contextlib.contextmanager
+def _others_silent() -> Iterator[None]:
+    """Of the processes of torchrun only the first prints; the others only say why they end.
+
+    Libraries print and warn in each of them, too.
+    """
+    if is_first_process():
+        yield
+        return
+    warnings.simplefilter("ignore")
+    nowhere = Path(os.devnull).open("w")  # noqa: SIM115 (what is logged at exit goes there, too)
+    with contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere):
+        yield
 
 
 @contextlib.contextmanager
@@ -167,7 +191,9 @@ def _run() -> None:
 
 def _ended(message: str) -> SystemExit:
     """The end of a command that failed for a reason that its user can change."""
-    sys.stderr.write(f"error: {message}\n")
+    shown = sys.stderr if is_first_process() else sys.__stderr__
+    if shown is not None:
+        shown.write(f"error: {message}\n")
     result_file.failed(message)
     return SystemExit(2)
 

@@ -34,6 +34,7 @@ class SupervisedTraining(Training):
         from rrf.data.files import content_digest
         from rrf.registry.lineage_sources import local_lineage
 
+        self.cfg.check_parent()
         lineage = local_lineage(*self._datasets(parent))
         versions = [
             dataset.md5 or content_digest(workspace.dataset(dataset.name))

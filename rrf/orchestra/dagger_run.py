@@ -25,11 +25,7 @@ def build_runner(
             if the environment has no expert, or if policy, environment and tasks do not fit
             together.
     """
-    if not cfg.init_from:
-        raise ValueError(
-            "init_from is not given, but DAgger starts from a policy whose states the expert "
-            "labels; set init_from=<checkpoint of supervised fine-tuning>"
-        )
+    cfg.check_parent()
     if not cfg.env.has_expert:
         raise ValueError(
             f"{cfg.env.simulator} has no scripted expert that could label states; DAgger needs an "

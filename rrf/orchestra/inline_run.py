@@ -152,12 +152,7 @@ def misfits(policy: PolicyCfg, env: VecEnvCfg, tasks: Sequence[str]) -> list[str
 
 def _parent(cfg: VLARLRunnerCfg) -> tuple[Path, PolicyCfg]:
     """The checkpoint to start from, and the config of its policy."""
-    if not cfg.init_from:
-        raise ValueError(
-            "init_from is not given, but reinforcement learning starts from a policy that already "
-            "succeeds now and then; set init_from=<checkpoint of supervised fine-tuning>"
-        )
-    parent = checkpoint.find(cfg.init_from)
+    parent = checkpoint.find(cfg.check_parent())
     saved = policy_of_family(parent, cfg.policy)
     if saved.chunk_length != cfg.policy.chunk_length:
         raise ValueError(

@@ -133,12 +133,7 @@ def build_runner(
         ValueError: If there is no checkpoint to start from, if its policy cannot be corrected, or
             if policy, environment and tasks do not fit together.
     """
-    if not cfg.init_from:
-        raise ValueError(
-            "init_from is not given, but a residual corrects a policy that already succeeds now "
-            "and then; set init_from=<checkpoint of supervised fine-tuning>"
-        )
-    parent = checkpoint.find(cfg.init_from)
+    parent = checkpoint.find(cfg.check_parent())
     cfg = cfg.replace(policy=_corrected(parent, cfg.policy))
     check_fit(cfg)
     norm_stats = checkpoint.load_norm_stats(parent)

@@ -90,11 +90,7 @@ class BehaviorCloning:
         self, batch: Batch, rng: np.random.Generator | None = None
     ) -> tuple[torch.Tensor, dict[str, float]]:
         """The loss, a scalar with gradient, and its metrics. Without `rng`, neither augmentation
-        nor divergence.
-
-        Raises:
-            NotImplementedError: With `kl_coef`, for a head without a density.
-        """
+        nor divergence."""
         if rng is None:
             return self.policy.loss(batch)
         if self.cfg.augmentation is not None:
@@ -132,9 +128,5 @@ class BehaviorCloning:
             assert isinstance(self.policy, nn.Module)
             with without_adapters(self.policy):
                 sample = self.policy.sample(observation)
-        if sample.log_prob is None:
-            raise NotImplementedError(
-                "algorithm.kl_coef needs a head with a density; use a token head, a Gaussian head "
-                "or a flow-matching head, or set algorithm.kl_coef=0"
-            )
+        assert sample.log_prob is not None, "the run's config asks for a head with a density"
         return sample.replay, sample.log_prob

@@ -50,6 +50,11 @@ class ActionHeadCfg(Cfg):
     """Whether the head can leave out dimensions that a row's robot does not have."""
 
     @property
+    def lacks_density(self) -> str | None:
+        """Why its actions have no log-probability, and what to set; None if they have one."""
+        return None
+
+    @property
     def sees_state(self) -> bool:
         """Whether the head reads the state itself, not only what a prompt says of it."""
         return self.reads != "language"
@@ -74,6 +79,13 @@ class RegressionHeadCfg(ActionHeadCfg):
 
     huber_beta: float = 0.1
     """Error, in normalised action units, above which the loss is linear instead of quadratic."""
+
+    @property
+    def lacks_density(self) -> str | None:
+        return (
+            "a regression head has no density; use a token head (DiscreteTokenHeadCfg), a Gaussian "
+            "head (GaussianHeadCfg) or a flow-matching head (FlowMatchingHeadCfg)"
+        )
 
     def __post_init__(self):
         require_positive(self, "huber_beta")
@@ -316,6 +328,12 @@ class PolicyCfg(Cfg):
     def reads_advantage(self) -> bool:
         """Whether the policy is told how good an action was (`Observation.advantage`)."""
         return False
+
+    @property
+    def lacks_density(self) -> str | None:
+        """Why its actions have no log-probability, and what to set; None if they have one."""
+        head = getattr(self, "head", None)
+        return head.lacks_density if isinstance(head, ActionHeadCfg) else None
 
     @property
     def past(self) -> Past:

@@ -139,6 +139,11 @@ class SupervisedRunnerCfg(RunnerCfg):
                 "policy with a prompt (VLMPolicyCfg) that holds {advantage}, e.g. "
                 "policy.prompt='{instruction} {advantage}'"
             )
+        if self.algorithm.kl_coef and (lack := self.policy.lacks_density):
+            raise ValueError(
+                f"algorithm.kl_coef is {self.algorithm.kl_coef:g}, but {lack}, or set "
+                "algorithm.kl_coef=0"
+            )
         if self.robots:
             self._check_robots()
         intervals = ("validation_interval", "save_interval", "log_interval")
@@ -163,6 +168,14 @@ class SupervisedRunnerCfg(RunnerCfg):
         if not 0 <= self.validation_fraction <= 0.5:
             raise ValueError(
                 f"validation_fraction is {self.validation_fraction}, allowed: 0 to 0.5"
+            )
+
+    def check_parent(self) -> None:
+        """Raise ValueError if the run needs a checkpoint to start from and has none."""
+        if self.algorithm.kl_coef and not self.init_from:
+            raise ValueError(
+                f"algorithm.kl_coef is {self.algorithm.kl_coef:g}, but there is no policy to stay "
+                "close to; give it as init_from=<checkpoint>"
             )
 
     def _check_robots(self) -> None:

@@ -86,11 +86,7 @@ class SupervisedRunner:
         self.cfg, self.split, self.run_dir = cfg, split, Path(run_dir)
         self.lineage = lineage or Lineage()
         parent = checkpoint.find(cfg.init_from) if cfg.init_from else None
-        if cfg.algorithm.kl_coef and parent is None:
-            raise ValueError(
-                f"algorithm.kl_coef is {cfg.algorithm.kl_coef:g}, but there is no policy to stay "
-                "close to; give it as init_from=<checkpoint>"
-            )
+        cfg.check_parent()
         if parent:
             policy_of_family(parent, cfg.policy)
             self.lineage = self.lineage.replace(parent_checkpoint=deployable_digest(parent))

@@ -96,6 +96,9 @@ class RoundsCfg(RunnerCfg):
     loop: typing.ClassVar[str] = "vla_rl"
     policy_kind: typing.ClassVar[str] = "vla"
     extends: typing.ClassVar[str] = "max_rounds"
+    why_parent: typing.ClassVar[str] = (
+        "reinforcement learning starts from a policy that already succeeds now and then"
+    )
 
     init_from: str | None = None
     """Checkpoint to start from, usually of supervised fine-tuning. Required."""
@@ -159,6 +162,15 @@ class RoundsCfg(RunnerCfg):
         kinds = {name: getattr(self, name).kind for name in ("schedule", "noise_schedule")}
         spread = [f"{n}.kind is {kind}" for n, kind in kinds.items() if kind != "constant"]
         return " and ".join(spread) or None
+
+    def check_parent(self) -> str:
+        """The checkpoint to start from. Raises ValueError if there is none."""
+        if not self.init_from:
+            raise ValueError(
+                f"init_from is not given, but {self.why_parent}; set init_from=<checkpoint of "
+                "supervised fine-tuning>"
+            )
+        return self.init_from
 
     def __post_init__(self):
         super().__post_init__()
@@ -235,6 +247,8 @@ class VLARLRunnerCfg(RoundsCfg):
 
     def __post_init__(self):
         super().__post_init__()
+        if not self.only_eval and (lack := self.policy.lacks_density):
+            raise ValueError(f"policy gradients cannot train the policy: {lack}")
         require_at_least_one(self, "max_groups", "micro_batch_size")
         if self.max_staleness and self.ray and self.ray.offload:
             raise ValueError(

@@ -3,17 +3,26 @@
 import numpy as np
 import pytest
 import torch
+from typer.testing import CliRunner
 
 from rrf.algorithms.vla.behavior_cloning import BehaviorCloning
 from rrf.algorithms.vla.configs import BehaviorCloningCfg
+from rrf.cli import app
 from rrf.data.schema import ACTION, STATE
+from rrf.envs.metaworld.configs import MetaWorldCfg
 from rrf.networks.vlm.build import has_adapters
 from rrf.networks.vlm.configs import LoRACfg
 from rrf.policies import DiscreteTokenHeadCfg, FlowMatchingHeadCfg, GaussianHeadCfg
+from rrf.policies.vla.configs import RegressionHeadCfg
+from rrf.policies.vla.heads.diffusion_configs import DiffusionHeadCfg
+from rrf.policies.vla.heads.oft_configs import OFTDiffusionHeadCfg, OFTRegressionHeadCfg
 from rrf.policies.vla.vlm_configs import VLMPolicyCfg
 from rrf.runners.checkpoints import checkpoint
+from rrf.runners.vla_rl.configs import VLARLRunnerCfg
+from rrf.workspace import HOME_VARIABLE
 from tests.networks.vlm.qwen.tiny_qwen import tiny2, write_tokenizer
 from tests.policies.vla.test_vlm import NORM_STATS, observation, policy_cfg
+from tests.policies.vla.tiny_models import BACKBONES
 from tests.runners.supervised.conftest import tiny_run_cfg
 
 HEADS = [GaussianHeadCfg(), DiscreteTokenHeadCfg(), FlowMatchingHeadCfg()]
@@ -90,10 +99,41 @@ def test_a_strong_penalty_keeps_the_policy_close(dataset, tmp_path):
     assert moved_by[30.0] < 0.5 * moved_by[0.0]
 
 
-def test_a_penalty_without_a_parent_or_a_density_is_refused(dataset, tmp_path):
-    cfg = tiny_run_cfg(dataset).override({"algorithm.kl_coef": 0.1})
-    with pytest.raises(ValueError, match="no policy to stay close to"):
-        cfg.build(tmp_path / "a")
-    tiny_run_cfg(dataset).build(tmp_path / "parent").run()
-    with pytest.raises(NotImplementedError, match="kl_coef needs a head with a density"):
-        cfg.replace(init_from=str(tmp_path / "parent")).build(tmp_path / "b").run()
+@pytest.mark.parametrize(
+    ("head", "message"),
+    [
+        ("RegressionHeadCfg", "kl_coef is 0.1, but a regression head has no density; use a token"),
+        ("GaussianHeadCfg", "there is no policy to stay close to; give it as init_from"),
+    ],
+)
+def test_a_penalty_without_a_density_or_a_parent_is_refused_before_anything_is_made(
+    head, message, dataset, tmp_path, monkeypatch
+):
+    monkeypatch.setenv(HOME_VARIABLE, str(tmp_path))
+    words = ["train", "compact-vla-pretrain", f"dataset={dataset}", "algorithm.kl_coef=0.1"]
+    words += [f"policy.head={{type: 'rrf.policies.vla.configs:{head}'}}", "trackers=[]"]
+    run = CliRunner()
+    with pytest.raises(ValueError, match=message):
+        run.invoke(app, [*words, "--run-dir", str(tmp_path / "run")], catch_exceptions=False)
+    assert not (tmp_path / "run").exists()
+    assert not (tmp_path / ".rrf").exists()
+
+
+@pytest.mark.parametrize(
+    ("head", "has_density"),
+    [
+        (OFTDiffusionHeadCfg(), False),
+        (OFTRegressionHeadCfg(), True),
+        (DiffusionHeadCfg(), False),
+        (DiffusionHeadCfg(eta=0.5), True),
+        (RegressionHeadCfg(), False),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_policy_gradients_are_refused_for_heads_without_a_density(head, has_density):
+    policy = VLMPolicyCfg(backbone=BACKBONES["prismatic"], head=head)
+    assert (policy.lacks_density is None) == has_density
+    if not has_density:
+        with pytest.raises(ValueError, match=r"cannot train the policy: .* density"):
+            VLARLRunnerCfg(policy=policy, env=MetaWorldCfg())
+    VLARLRunnerCfg(policy=policy, env=MetaWorldCfg(), only_eval=not has_density)

@@ -84,6 +84,39 @@ def test_the_command_under_torchrun_starts_over_when_told_to_and_else_reuses_the
         assert f"{outcome} pendulum-ppo" in done.stdout
 
 
+NOISY = """
+import sys, warnings
+
+print("a library says hello")
+print("a library complains", file=sys.stderr)
+warnings.warn("a library warns")
+"""
+
+
+def test_only_the_first_process_prints_but_each_says_why_it_ends(tmp_path):
+    (tmp_path / "noisy.py").write_text(NOISY)
+    words = [sys.executable, "-m", "rrf", "train", "pendulum-ppo", "--import", "noisy"]
+    texts = {}
+    for rank in ("0", "1"):
+        environment = {"RANK": rank, "PYTHONPATH": str(ROOT), "RRF_HOME": str(tmp_path)}
+        done = subprocess.run(
+            [*words, "no_such_field=1"],
+            cwd=tmp_path,
+            env=os.environ | environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 2
+        texts[rank] = (done.stdout, done.stderr)
+    assert texts["0"][0] == "a library says hello\n"
+    assert "a library complains\n" in texts["0"][1]
+    assert "UserWarning: a library warns" in texts["0"][1]
+    assert texts["1"][0] == ""
+    (line,) = texts["1"][1].splitlines()
+    assert line.startswith("error: no config field 'no_such_field'")
+
+
 def test_fitness_that_both_processes_load_counts_once(left):
     for rank in range(2):
         assert json.loads((left / f"fitness/{rank}.json").read_text()) == [[6.0] * 5] * 2

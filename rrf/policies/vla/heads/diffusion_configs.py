@@ -29,6 +29,15 @@ class DiffusionHeadCfg(ActionHeadCfg):
     num_noise_draws: int = 1
     """Noise levels at which the loss is computed for each frame."""
 
+    @property
+    def lacks_density(self) -> str | None:
+        if self.eta:
+            return None
+        return (
+            "a diffusion head with eta = 0 has no density; set policy.head.eta above 0, for "
+            "instance to 1"
+        )
+
     def __post_init__(self):
         require_widths(self.hidden_features)
         if self.num_denoise_steps < 2 or self.num_train_steps % self.num_denoise_steps:

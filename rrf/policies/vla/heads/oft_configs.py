@@ -55,6 +55,10 @@ class OFTDiffusionHeadCfg(ActionHeadCfg):
     images are encoded once."""
 
     @property
+    def lacks_density(self) -> str | None:
+        return "OpenVLA-OFT's diffusion head has no density; use OFTRegressionHeadCfg"
+
+    @property
     def sees_state(self) -> bool:
         return self.uses_state
 

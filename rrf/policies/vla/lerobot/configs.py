@@ -50,6 +50,14 @@ class LerobotPolicyCfg(PolicyCfg):
     chunk_length: int = 8
     """Number of actions per observation: lerobot's chunk_size or horizon, and n_action_steps."""
 
+    @property
+    def lacks_density(self) -> str | None:
+        return (
+            f"lerobot's {self.kind} has no density; use a policy with a head that has one: "
+            "VLMPolicyCfg or CompactVLACfg with GaussianHeadCfg, DiscreteTokenHeadCfg or "
+            "FlowMatchingHeadCfg"
+        )
+
     def __post_init__(self):
         super().__post_init__()
         if self.kind not in KINDS:

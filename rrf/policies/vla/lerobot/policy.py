@@ -138,11 +138,7 @@ class LerobotPolicy(nn.Module):
         return actions
 
     def evaluate(self, observation: Observation, replay: dict[str, torch.Tensor]) -> Evaluation:
-        raise NotImplementedError(
-            f"lerobot's {self.cfg.kind} has no density, so policy gradients cannot train it; use a "
-            "policy with a head that has one: VLMPolicyCfg or CompactVLACfg with GaussianHeadCfg, "
-            "DiscreteTokenHeadCfg or FlowMatchingHeadCfg"
-        )
+        raise NotImplementedError(self.cfg.lacks_density)
 
     def set_noise_factor(self, factor: float) -> None:
         self._noise_factor = factor
