@@ -1,5 +1,6 @@
 """lerobot's own policies behind our contract, against lerobot's own code."""
 
+import dataclasses
 import re
 import subprocess
 import sys
@@ -108,6 +109,24 @@ def test_the_loss_falls(kind, zoo):
     start = 3 if kind == "vqbet" else 0
     assert losses[-1] < 0.9 * losses[start]
     assert all(isinstance(value, float) for value in metrics.values())
+
+
+LEARN_FROM_PADDING = ("diffusion", "multi_task_dit", "eo1", "vqbet", "xvla", "wall_x")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_padded_teaches_only_those_that_say_so(kind, zoo):
+    policy, data = zoo.policy(kind), batch(2)
+    data.is_pad[:] = False
+    data.is_pad[:, 2:] = True
+    moved = np.where(data.is_pad[..., None], np.float32(9), data.action)
+    losses = []
+    for action in (data.action, moved):
+        torch.manual_seed(0)
+        losses.append(policy.loss(dataclasses.replace(data, action=action))[0].item())
+    # VLA-JEPA's other steps see a little of the padded ones, as noise to denoise
+    changed = abs(losses[1] / losses[0] - 1)
+    assert changed > 4e-3 if kind in LEARN_FROM_PADDING else changed < 2e-3
 
 
 @pytest.mark.parametrize("kind", KINDS)
