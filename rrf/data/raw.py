@@ -8,7 +8,7 @@ Legend: T frames of an episode, H W image height and width.
 
 import dataclasses
 import typing
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -81,6 +81,24 @@ class Annotated(typing.Protocol):
     def tools(self) -> list[dict]:
         """Schemas of the tools that the annotations call."""
         ...
+
+
+class OneByOne:
+    """A source that reads each episode for itself, so that a damaged one leaves the others alone.
+
+    Subclasses say how in `readers`.
+    """
+
+    def readers(
+        self, recording: Recording, keys: Sequence[str]
+    ) -> Iterator[Callable[[], RawEpisode]]:
+        """What reads each episode or raises ValueError, to be called before the next is taken."""
+        raise NotImplementedError
+
+    def episodes(self, recording: Recording, keys: Sequence[str]) -> Iterator[RawEpisode]:
+        """See `Source.episodes`."""
+        for read in self.readers(recording, keys):
+            yield read()
 
 
 class Source(typing.Protocol):

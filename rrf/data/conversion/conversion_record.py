@@ -7,6 +7,8 @@ of those that were cut in the middle. If they have time stamps or statistics of 
 "problems", [{"episode": 3, "check": "timestamps", "value": "..."}]: where they contradict the
 recordings, and which check of validation says so. An edited dataset also has "origin", the dataset
 it was made from with the digest of its content, and "steps", what was done.
+If episodes were left out, there is "skipped", [{"episode": 3, "why": "..."}], by their numbers
+among the recordings.
 
 Paths are as in the config and the warnings are sorted, so the same recordings give the same file on
 every machine.

@@ -13,6 +13,7 @@ missing and gives the same bytes as a run that nothing disturbed, whatever the n
 import contextlib
 import dataclasses
 import inspect
+import itertools
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -23,6 +24,7 @@ from rrf.data.conversion.conversion_processes import ConversionProcesses
 from rrf.data.conversion.conversion_record import Problems, write_conversion
 from rrf.data.conversion.dataset_cfg import DatasetCfg
 from rrf.data.conversion.encoded import EncodedEpisode
+from rrf.data.conversion.faults import Faults
 from rrf.data.conversion.lerobot_writer import write_dataset
 from rrf.data.conversion.mapping import check_width, raw_keys
 from rrf.data.conversion.parts import parts_of, read_facts, read_part, remove_others
@@ -33,7 +35,10 @@ from rrf.data.language import COLUMNS
 from rrf.data.raw import Annotated, Recording, Source
 from rrf.data.schema import Schema
 
-_NOT_CONTENT = ("name", "robot_type", "licence", "provenance", "checks")
+_NOT_CONTENT = (
+    *("name", "robot_type", "licence", "provenance", "checks"),
+    *("skip", "on_bad_episode", "max_bad_episodes"),  # said of episodes that are converted anyway
+)
 _CODE = Path(__file__).parents[1]  # rrf/data
 
 
@@ -46,10 +51,12 @@ class Progress:
     frames_per_s: float  # of this attempt
     remaining_s: float | None  # None before there is anything to tell it from
     recording: str  # the one that is waited for
+    faulty: int = 0  # episodes, of the recordings that are done
 
     def __str__(self) -> str:
         remaining = f", {self.remaining_s:.0f} s left" if self.remaining_s else ""
-        return f"{self.frames_per_s:.0f} frames/s{remaining}, {self.recording}"
+        faulty = f", {self.faulty} faulty" if self.faulty else ""
+        return f"{self.frames_per_s:.0f} frames/s{remaining}{faulty}, {self.recording}"
 
 
 OnProgress = Callable[[Progress], None]
@@ -83,8 +90,8 @@ def convert(
         num_workers: How many recordings are converted side by side; more than one starts processes.
 
     Raises:
-        ValueError: If there are no recordings, or naming file, episode, key and frame of the first
-            thing that is wrong, or if another process is converting the same dataset.
+        ValueError: If there are no recordings, or naming file, episode, key and frame of what is
+            wrong with each episode, or if another process is converting the same dataset.
         OSError: Naming the path, if the disk is full.
         ChildProcessError: If a process dies.
 
@@ -152,6 +159,7 @@ class _Job:
         self._noticed: dict[str, None] = dict.fromkeys(odd)
         self._continues: list[bool | None] = []  # of each episode
         self._problems: list[Problems | None] = []  # of each episode
+        self._faults = Faults(cfg, self._total)
         self._splits: dict[str, tuple[int, int]] = {}
         self.more_info: dict = {}  # of info.json, complete once all episodes were given
         self._widths: dict[str, tuple[int, str]] = {}
@@ -172,10 +180,13 @@ class _Job:
 
     def episodes(self, run: "ConversionProcesses | _Here") -> Iterator[EncodedEpisode]:
         """All episodes in order, each part read as soon as it is there."""
+        begin = 0  # number of the recording's first episode
         for recording, part in self._parts:
             if not part.is_dir():
                 run.finish(recording, part)
             facts = read_facts(part)
+            kept = self._faults.take(begin, recording.num_episodes, facts["bad"])
+            begin += recording.num_episodes
             self._noticed |= dict.fromkeys(facts["noticed"])
             for what, (count, first) in facts["warnings"].items():
                 before, earliest = self._warnings.get(what, (0, first))
@@ -183,12 +194,14 @@ class _Job:
             for key, (width, episode) in facts["widths"].items():
                 check_width(self._widths, key, width, episode)
             if recording.split is not None:
-                first, _ = self._splits.get(recording.split, (self.num_episodes, 0))
-                self._splits[recording.split] = first, self.num_episodes + facts["episodes"]
-            self.num_episodes += facts["episodes"]
-            self._continues += facts["continues"]
-            self._problems += facts["problems"]
-            yield from read_part(part, self._schema)
+                start, _ = self._splits.get(recording.split, (self.num_episodes, 0))
+                self._splits[recording.split] = start, self.num_episodes + sum(kept)
+            self.num_episodes += sum(kept)
+            self._continues += itertools.compress(facts["continues"], kept)
+            self._problems += itertools.compress(facts["problems"], kept)
+            if not self._faults.stop:
+                yield from itertools.compress(read_part(part, self._schema), kept)
+        self._faults.check()
         if len(self._splits) > 1:
             ranges = {name: f"{first}:{stop}" for name, (first, stop) in self._splits.items()}
             self.more_info["splits"] = ranges
@@ -200,11 +213,17 @@ class _Job:
         if self._raw.is_absolute():
             warnings = [text.replace(str(self._raw), source.path) for text in warnings]
         write_conversion(
-            root, source.format, source.path, warnings, self._continues, self._problems
+            root,
+            source.format,
+            source.path,
+            warnings,
+            self._continues,
+            self._problems,
+            self._faults.record(lambda text: text.replace(str(self._raw), source.path)),
         )
 
     def warnings(self) -> list[str]:
-        return [*self._noticed] + [
+        return [*self._noticed, *self._faults.warnings()] + [
             f"{what} (in {count} episodes, first in {first})"
             for what, (count, first) in self._warnings.items()
         ]
@@ -216,7 +235,14 @@ class _Job:
         if counters.episodes:
             remaining_s = elapsed_s / counters.episodes * (self._total - done)
         self._on_progress(
-            Progress(done, self._total, counters.frames / elapsed_s, remaining_s, recording)
+            Progress(
+                done,
+                self._total,
+                counters.frames / elapsed_s,
+                remaining_s,
+                recording,
+                self._faults.count,
+            )
         )
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from rrf import workspace
 from rrf.config import Cfg, configclass, did_you_mean, first_error, read_yaml
 from rrf.data.conversion.checks_cfg import ChecksCfg
-from rrf.data.conversion.edit_cfg import EditCfg
+from rrf.data.conversion.edit_cfg import EditCfg, Episodes, numbers
 from rrf.data.conversion.resample_cfg import ResampleCfg
 from rrf.data.conversion.vector_cfg import VectorCfg
 from rrf.data.encoding import Codec, Encoding
@@ -155,6 +155,14 @@ class DatasetCfg(Cfg):
     them out."""
     modality: ModalityCfg | None = None
     """Write GR00T's meta/modality.json too; {} takes the parts from the dimensions' names."""
+    skip: Episodes = []
+    """Episodes to leave out: their numbers, counted through all recordings as `rrf data view --raw`
+    does, and ranges "10-14"."""
+    on_bad_episode: typing.Literal["stop", "skip"] = "stop"
+    """What an episode that is damaged, or does not fit the config, does: stop the conversion once
+    all are found, or be left out, which record, report and card say."""
+    max_bad_episodes: int = 10
+    """With on_bad_episode: skip, more of them stop the conversion."""
     robot_type: str = "unknown"
     """The robot."""
     licence: str
@@ -168,6 +176,9 @@ class DatasetCfg(Cfg):
         if self.fps <= 0 or round(self.fps, 3) != self.fps:
             raise ValueError(f"fps is {self.fps}, must be positive, with at most three decimals")
         self._check_resampling()
+        numbers(self.skip)
+        if self.max_bad_episodes < 0:
+            raise ValueError(f"max_bad_episodes is {self.max_bad_episodes}, allowed: 0 or more")
         if self.image_size is not None and (len(self.image_size) != 2 or min(self.image_size) <= 0):
             raise ValueError(f"image_size is {self.image_size}, must be [height, width]")
         if self.cameras and self.image_size is None:

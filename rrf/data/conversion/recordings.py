@@ -1,6 +1,7 @@
 """One recording to a part of a dataset: read, map, compress, keep. None waits for another."""
 
 import dataclasses
+import functools
 import typing
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,8 +13,11 @@ from rrf.data.conversion.mapping import Mapper, raw_keys
 from rrf.data.conversion.parts import write_part
 from rrf.data.language import COLUMNS
 from rrf.data.memory import no_room
-from rrf.data.raw import RawEpisode, Recording, Source
+from rrf.data.raw import OneByOne, RawEpisode, Recording, Source
 from rrf.data.schema import Schema
+
+MAX_BAD = 100  # faulty episodes of one recording that are looked for
+BAD_FROM_THE_START = 20  # so many and no good one: the config is wrong, not they
 
 
 @typing.runtime_checkable
@@ -62,24 +66,41 @@ class RecordingConverter:
             part: The part's directory.
             on_episode: Called with the number of frames after each episode.
 
+        Episodes that are faulty are noted in the part's facts.
+
         Raises:
-            ValueError: Naming file, episode, key and frame of the first thing that is wrong.
+            ValueError: Naming file, episode, key and frame of the first thing that is wrong, if
+                that is wrong with all episodes, with very many, or with the recording as a whole.
         """
         mapper, counters, before = Mapper(self._cfg), Counters(), self._noticed()
         continues: list[bool | None] = []
         problems: list[Problems | None] = []
+        bad: list[tuple[int, str]] = []  # position in the recording, what is wrong
 
         def episodes() -> Iterator[EncodedEpisode]:
-            for raw in self._source.episodes(recording, self._keys):
-                episode = encode_episode(mapper(raw), self._schema, self._cfg.encoding)
+            num_read = 0
+            for position, read in enumerate(self._readers(recording)):
+                num_read += 1
+                seen = dict(mapper.widths), dict(mapper.warnings)
+                try:
+                    raw = read()
+                    episode = encode_episode(mapper(raw), self._schema, self._cfg.encoding)
+                except ValueError as error:
+                    bad.append((position, str(error)))
+                    is_hopeless = len(bad) == position + 1 == BAD_FROM_THE_START
+                    if is_hopeless or len(bad) > MAX_BAD:
+                        raise ValueError(bad[0][1]) from error
+                    mapper.widths, mapper.warnings = seen
+                    on_episode(0)
+                    continue
                 counters.add(len(episode))
                 continues.append(raw.continues)
                 problems.append(self._open_problems(raw))
                 yield episode
                 on_episode(len(episode))
-            if counters.episodes != recording.num_episodes:
+            if num_read != recording.num_episodes:
                 raise ValueError(
-                    f"{recording.paths[0]} ({recording.name}) gave {counters.episodes} episodes, "
+                    f"{recording.paths[0]} ({recording.name}) gave {num_read} episodes, "
                     f"{recording.num_episodes} were listed; if the file was changed meanwhile, "
                     "convert again"
                 )
@@ -92,12 +113,24 @@ class RecordingConverter:
                 "widths": mapper.widths,
                 "continues": continues,
                 "problems": problems,
+                "bad": bad,
             }
 
         try:
             write_part(part, self._schema, episodes(), facts)
         except MemoryError as error:
             raise no_room(f"{recording.paths[0]} ({recording.name})", error) from error
+
+    def _readers(self, recording: Recording) -> Iterator[Callable[[], RawEpisode]]:
+        """What reads each episode."""
+        if isinstance(self._source, OneByOne) and recording.num_episodes > 1:
+            yield from self._source.readers(recording, self._keys)
+            return
+        episodes = self._source.episodes(recording, self._keys)
+        if recording.num_episodes == 1:  # what is wrong with the recording is with the episode
+            yield functools.partial(_first, episodes, recording)
+        for raw in episodes:
+            yield functools.partial(_given, raw)
 
     def _open_problems(self, raw: RawEpisode) -> Problems | None:
         """What the recording contradicts; resampling has dealt with uneven time stamps."""
@@ -108,3 +141,14 @@ class RecordingConverter:
 
     def _noticed(self) -> list[str]:
         return list(self._source.warnings) if isinstance(self._source, Noticing) else []
+
+
+def _first(episodes: Iterator[RawEpisode], recording: Recording) -> RawEpisode:
+    raw = next(episodes, None)
+    if raw is None:
+        raise ValueError(f"{recording.paths[0]} ({recording.name}) has no episode")
+    return raw
+
+
+def _given(raw: RawEpisode) -> RawEpisode:
+    return raw

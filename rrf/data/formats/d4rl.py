@@ -20,8 +20,9 @@ Legend: N transitions of the file, O A observation and action dimension.
 """
 
 import dataclasses
+import functools
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import h5py
@@ -29,7 +30,7 @@ import numpy as np
 
 from rrf.config import Cfg, configclass
 from rrf.data.formats import hdf5
-from rrf.data.raw import RawEpisode, Recording
+from rrf.data.raw import OneByOne, RawEpisode, Recording
 
 _REQUIRED = ("observations", "actions", "rewards", "terminals")
 _BLOCK_BYTES = 64 << 20  # compared at a time
@@ -67,7 +68,7 @@ class D4RLOptions(Cfg):
             raise ValueError(f"max_episode_steps must be positive, not {self.max_episode_steps}")
 
 
-class D4RLSource:
+class D4RLSource(OneByOne):
     """Reads D4RL files; each file is a recording."""
 
     def __init__(self, path: Path, options: dict):
@@ -96,8 +97,10 @@ class D4RLSource:
         with hdf5.open_file(path) as file:
             return _keys(file, _num_steps(file, path), path)
 
-    def episodes(self, recording: Recording, keys: Sequence[str]) -> Iterator[RawEpisode]:
-        """The episodes of a file in the order of recording.
+    def readers(
+        self, recording: Recording, keys: Sequence[str]
+    ) -> Iterator[Callable[[], RawEpisode]]:
+        """Of the episodes of a file in the order of recording.
 
         Raises:
             ValueError: For damaged data; the message names file and key.
@@ -111,10 +114,7 @@ class D4RLSource:
             num_steps = _num_steps(file, path)
             columns = {key: _column(file, key, num_steps, path) for key in keys}
             for number, span in enumerate(self._episodes(file, path)):
-                where = f"{path}:episode_{number}"
-                rows = ((key, _rows(columns[key], key, span, where)) for key in keys)
-                arrays, images = hdf5.arrays_and_images(rows, where)
-                yield RawEpisode(arrays, images, None, where, continues=span.continues)
+                yield functools.partial(_episode, columns, span, f"{path}:episode_{number}")
 
     def _files(self) -> list[Path]:
         return hdf5.find_files(self._path, self._options.pattern)
@@ -224,6 +224,12 @@ def _column(file: h5py.File, key: str, num_steps: int, path: Path) -> h5py.Datas
             f"{path}: {key} has shape {list(dataset.shape)}, expected {num_steps} rows"
         )
     return dataset
+
+
+def _episode(columns: Mapping[str, h5py.Dataset], span: Span, where: str) -> RawEpisode:
+    rows = ((key, _rows(dataset, key, span, where)) for key, dataset in columns.items())
+    arrays, images = hdf5.arrays_and_images(rows, where)
+    return RawEpisode(arrays, images, None, where, continues=span.continues)
 
 
 def _rows(dataset: h5py.Dataset, key: str, span: Span, where: str) -> np.ndarray:

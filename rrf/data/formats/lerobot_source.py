@@ -29,7 +29,7 @@ Warnings collect in `LeRobotSource.warnings`. Legend: T frames of an episode.
 
 import functools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -49,7 +49,7 @@ from rrf.data.formats.modality import Modality, Part, read_modality
 from rrf.data.formats.source_audit import NOT_ON_DISK
 from rrf.data.formats.time_stamps import read_time_stamps
 from rrf.data.language import COLUMNS, DTYPE, Language
-from rrf.data.raw import RawEpisode, Recording
+from rrf.data.raw import OneByOne, RawEpisode, Recording
 from rrf.data.schema import EncodedImages
 
 _GROOT_TASKS = ("annotation.human.action.task_description", "human.action.task_description")
@@ -65,7 +65,7 @@ class LeRobotOptions(Cfg):
     they say nothing, the list of episodes."""
 
 
-class LeRobotSource:
+class LeRobotSource(OneByOne):
     """Reads one LeRobot directory.
 
     Args:
@@ -132,8 +132,10 @@ class LeRobotSource:
         """
         return dict(self._types)
 
-    def episodes(self, recording: Recording, keys: Sequence[str]) -> Iterator[RawEpisode]:
-        """The episodes of a data file, in order; see `rrf.data.raw.Source`."""
+    def readers(
+        self, recording: Recording, keys: Sequence[str]
+    ) -> Iterator[Callable[[], RawEpisode]]:
+        """Of the episodes of a data file, in order; see `rrf.data.raw.OneByOne`."""
         places = self._index.recordings.get(recording.name)
         if places is None:
             raise ValueError(f"{self._root} has no recording '{recording.name}'")
@@ -141,7 +143,7 @@ class LeRobotSource:
             self._check_key(key, places[0])
         table = self._read_table(places[0].data, keys)
         for place in places:
-            yield self._read_episode(table, place, keys)
+            yield functools.partial(self._read_episode, table, place, keys)
 
     def episode(self, number: int, keys: Sequence[str]) -> RawEpisode:
         """One episode, by its number in the dataset. Raises ValueError as `episodes` does."""

@@ -15,7 +15,8 @@ files hold no instruction.
 Legend: T actions of an episode, A action dimension, H W image height and width.
 """
 
-from collections.abc import Iterator, Sequence
+import functools
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import h5py
@@ -24,7 +25,7 @@ from rrf.config import Cfg, configclass
 from rrf.data.formats import hdf5, hdf5_trajectories
 from rrf.data.formats.json_files import read_object
 from rrf.data.formats.source_audit import failures
-from rrf.data.raw import RawEpisode, Recording
+from rrf.data.raw import OneByOne, RawEpisode, Recording
 
 _PREFIX = "traj_"
 
@@ -39,7 +40,7 @@ class ManiSkillOptions(Cfg):
     """Leave out trajectories that the .json says have failed."""
 
 
-class ManiSkillSource:
+class ManiSkillSource(OneByOne):
     """Reads ManiSkill trajectory files; each file is a recording."""
 
     def __init__(self, path: Path, options: dict):
@@ -88,8 +89,10 @@ class ManiSkillSource:
         """What the first trajectory of the first file holds."""
         return hdf5_trajectories.keys(self._files()[0], _PREFIX)
 
-    def episodes(self, recording: Recording, keys: Sequence[str]) -> Iterator[RawEpisode]:
-        """The trajectories of a file in the order of their numbers.
+    def readers(
+        self, recording: Recording, keys: Sequence[str]
+    ) -> Iterator[Callable[[], RawEpisode]]:
+        """Of the trajectories of a file in the order of their numbers.
 
         Raises:
             ValueError: For damaged data; the message names file, trajectory and key.
@@ -99,12 +102,8 @@ class ManiSkillSource:
         meta = _read_meta(path)
         with hdf5.open_file(path) as file:
             for name, entry in self._wanted(_listed_episodes(file, meta, path), path).items():
-                group, where = hdf5_trajectories.group_at(file, name, path), f"{path}:{name}"
-                length = _length(group, entry, where)
-                allowed_lengths = {"obs": (length + 1,), "env_states": (length + 1,)}
-                yield hdf5_trajectories.read(
-                    group, keys, length, allowed_lengths, where, _fps(meta)
-                )
+                group = hdf5_trajectories.group_at(file, name, path)
+                yield functools.partial(_episode, group, entry, keys, f"{path}:{name}", _fps(meta))
 
     def _files(self) -> list[Path]:
         return hdf5.find_files(self._path, self._options.pattern)
@@ -116,6 +115,14 @@ class ManiSkillSource:
         what = failures(len(entries) - len(kept), len(entries), self._options.only_successful)
         self._warnings[f"{path}: {what}"] = None
         return kept if self._options.only_successful else entries
+
+
+def _episode(
+    group: h5py.Group, entry: dict, keys: Sequence[str], where: str, fps: float | None
+) -> RawEpisode:
+    length = _length(group, entry, where)
+    allowed_lengths = {"obs": (length + 1,), "env_states": (length + 1,)}
+    return hdf5_trajectories.read(group, keys, length, allowed_lengths, where, fps)
 
 
 def _read_meta(path: Path) -> dict:

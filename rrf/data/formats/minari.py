@@ -15,7 +15,8 @@ of the HDF5 file. Minari's other formats, arrow and parquet, are refused.
 Legend: T actions of an episode.
 """
 
-from collections.abc import Iterator, Sequence
+import functools
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import h5py
@@ -23,7 +24,7 @@ import h5py
 from rrf.config import Cfg, configclass
 from rrf.data.formats import hdf5, hdf5_trajectories
 from rrf.data.formats.json_files import read_object
-from rrf.data.raw import RawEpisode, Recording
+from rrf.data.raw import OneByOne, RawEpisode, Recording
 
 _PREFIX = "episode_"
 _MAIN = "main_data.hdf5"
@@ -35,7 +36,7 @@ class MinariOptions(Cfg):
     """Options of the format minari. There are none."""
 
 
-class MinariSource:
+class MinariSource(OneByOne):
     """Reads the Minari datasets under a directory; each is a recording."""
 
     def __init__(self, path: Path, options: dict):
@@ -68,8 +69,10 @@ class MinariSource:
         """What the first episode of the first dataset holds."""
         return hdf5_trajectories.keys(self._files()[0], _PREFIX)
 
-    def episodes(self, recording: Recording, keys: Sequence[str]) -> Iterator[RawEpisode]:
-        """The episodes of a dataset in the order of their numbers.
+    def readers(
+        self, recording: Recording, keys: Sequence[str]
+    ) -> Iterator[Callable[[], RawEpisode]]:
+        """Of the episodes of a dataset in the order of their numbers.
 
         Raises:
             ValueError: For damaged data; the message names file, episode and key.
@@ -78,10 +81,7 @@ class MinariSource:
         path = recording.paths[0]
         with hdf5.open_file(path) as file:
             for name in hdf5_trajectories.names(file, _PREFIX, path):
-                group, where = hdf5_trajectories.group_at(file, name, path), f"{path}:{name}"
-                length = _length(group, where)
-                allowed = {"observations": (length + 1,), "infos": (length, length + 1)}
-                yield hdf5_trajectories.read(group, keys, length, allowed, where)
+                yield functools.partial(_episode, file, name, path, keys)
 
     def _files(self) -> list[Path]:
         for metadata in sorted(self._path.glob(f"**/data/{_METADATA}")):
@@ -92,6 +92,13 @@ class MinariSource:
                     "again with minari: create_dataset_from_buffers(..., data_format='hdf5')"
                 )
         return hdf5.find_files(self._path, f"**/{_MAIN}")
+
+
+def _episode(file: h5py.File, name: str, path: Path, keys: Sequence[str]) -> RawEpisode:
+    group, where = hdf5_trajectories.group_at(file, name, path), f"{path}:{name}"
+    length = _length(group, where)
+    allowed = {"observations": (length + 1,), "infos": (length, length + 1)}
+    return hdf5_trajectories.read(group, keys, length, allowed, where)
 
 
 def _total_episodes(file: h5py.File, path: Path) -> int:

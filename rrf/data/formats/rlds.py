@@ -21,10 +21,11 @@ links in the directory are followed, because hub caches consist of them.
 Legend: T steps of an episode.
 """
 
+import functools
 import itertools
 import re
 import typing
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
 import numpy as np
@@ -36,7 +37,7 @@ from rrf.data.formats.rlds_audit import Metadata, shared_records, unconnected_ca
 from rrf.data.formats.rlds_features import Column, read_features
 from rrf.data.formats.tf_example import Feature, parse_example
 from rrf.data.formats.tfrecord import read_tfrecord
-from rrf.data.raw import RawEpisode, Recording
+from rrf.data.raw import OneByOne, RawEpisode, Recording
 from rrf.data.schema import EncodedImages
 
 _INFO = "dataset_info.json"
@@ -57,7 +58,7 @@ class RLDSOptions(Cfg):
     """Read the shards that exist, for a dataset that was downloaded only in part."""
 
 
-class RLDSSource:
+class RLDSSource(OneByOne):
     """Reads a TFDS directory of episodes. Each shard is a recording.
 
     Args:
@@ -130,18 +131,18 @@ class RLDSSource:
         """The keys that have an array form, with their types."""
         return {key: str(column) for key, column in self._columns.items()}
 
-    def episodes(self, recording: Recording, keys: Sequence[str]) -> Iterator[RawEpisode]:
-        """The episodes of a shard, one in memory at a time. Raises ValueError as `Source` says."""
+    def readers(
+        self, recording: Recording, keys: Sequence[str]
+    ) -> Iterator[Callable[[], RawEpisode]]:
+        """Of the episodes of a shard, one in memory at a time."""
         columns = [self._column(key) for key in keys]
         (file,) = recording.paths
         metadata = Metadata(self._columns, columns)
         unread = [c for c in self._columns.values() if c.kind == "images" and c not in columns]
         num_records = 0
-        for data in self._read_records(file):
-            where = f"{file}:record_{num_records}"
-            num_records += 1
-            if num_records > recording.num_episodes:
-                break
+
+        def read(data: bytes, number: int) -> RawEpisode:
+            where = f"{file}:record_{number}"
             try:
                 example = parse_example(data)
             except ValueError as error:
@@ -152,11 +153,17 @@ class RLDSSource:
                 if column.name in example
             }
             odd = itertools.chain(
-                metadata.oddities(said, num_records), unconnected_cameras(unread, example)
+                metadata.oddities(said, number + 1), unconnected_cameras(unread, example)
             )
             for text in odd:
                 self._warnings[f"{file}: {text}"] = None
-            yield self._episode(example, columns, where)
+            return self._episode(example, columns, where)
+
+        for data in self._read_records(file):
+            num_records += 1
+            if num_records > recording.num_episodes:
+                break
+            yield functools.partial(read, data, num_records - 1)
         if num_records != recording.num_episodes:
             several = "or more " if num_records > recording.num_episodes else ""
             raise ValueError(

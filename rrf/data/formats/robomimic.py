@@ -15,9 +15,10 @@ against 45 kB for 14 frames of 64x64). Level 6: level 9 saves 2 % and takes twic
 """
 
 import dataclasses
+import functools
 import io
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import h5py
@@ -28,7 +29,7 @@ from rrf.config import configclass, did_you_mean
 from rrf.data.formats import hdf5
 from rrf.data.formats.hdf5_shapes import ShapeOptions, describe, shaped
 from rrf.data.formats.source_audit import failures
-from rrf.data.raw import RawEpisode, Recording
+from rrf.data.raw import OneByOne, RawEpisode, Recording
 
 _ROWS_PER_CHUNK = 16
 _GZIP_LEVEL = 6
@@ -98,7 +99,7 @@ class Demo:
         return self.group, self.data, self.data.file
 
 
-class RobomimicSource:
+class RobomimicSource(OneByOne):
     """Demonstrations of robomimic files; a recording is a file. Formats that build on the layout
     override what differs: options, `select`, `instruction`, `fps`, `describe` and `read`.
     """
@@ -139,17 +140,22 @@ class RobomimicSource:
                     return self.describe(demo)
         raise self._none_selected()
 
-    def episodes(self, recording: Recording, keys: Sequence[str]) -> Iterator[RawEpisode]:
+    def readers(
+        self, recording: Recording, keys: Sequence[str]
+    ) -> Iterator[Callable[[], RawEpisode]]:
         (path,) = recording.paths
         with hdf5.open_file(path) as file:
             for demo in self.select(_demos(file, path), path):
-                known = self.describe(demo)
-                for key in keys:
-                    if key not in known:
-                        raise hdf5.unknown_key(key, known, demo.where)
-                columns = ((key, self.read(demo, key)) for key in keys)
-                arrays, images = hdf5.arrays_and_images(columns, demo.where, self._has_one_rate)
-                yield RawEpisode(arrays, images, self.instruction(demo), demo.where, self.fps(demo))
+                yield functools.partial(self._episode, demo, keys)
+
+    def _episode(self, demo: Demo, keys: Sequence[str]) -> RawEpisode:
+        known = self.describe(demo)
+        for key in keys:
+            if key not in known:
+                raise hdf5.unknown_key(key, known, demo.where)
+        columns = ((key, self.read(demo, key)) for key in keys)
+        arrays, images = hdf5.arrays_and_images(columns, demo.where, self._has_one_rate)
+        return RawEpisode(arrays, images, self.instruction(demo), demo.where, self.fps(demo))
 
     def select(self, demos: list[Demo], path: Path) -> list[Demo]:
         """The demonstrations of a file that are wanted; those without frames never are."""
