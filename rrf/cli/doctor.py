@@ -9,7 +9,8 @@ import shutil
 import socket
 import sys
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import typer
 from packaging.specifiers import SpecifierSet
@@ -166,40 +167,130 @@ def server(what: str, name: str, path: str) -> tuple[str, str, str]:
 
 
 def report_policy(preset: str, overrides: Sequence[str], batch_size: int | None) -> None:
-    """Print parameters, operations and memory of the policy of a preset, and what fits.
+    """Print which files of a preset are here, parameters, operations and memory of its policy, and
+    what fits.
 
     Raises:
         ValueError: For a preset whose policy does not learn from recordings.
     """
     from rrf.presets import resolve
-    from rrf.runners.footprint import PROMPT_TOKENS, completed, footprint
+    from rrf.runners.footprint import completed, footprint, tokenizer_is_here
     from rrf.runners.supervised.configs import SupervisedRunnerCfg
 
     cfg = resolve(preset, overrides)
     if not isinstance(cfg, SupervisedRunnerCfg):
         raise ValueError(f"{preset} trains no policy on recordings; choose one that does")
+    needs_model = False
+    for what, problem in _files(cfg):
+        typer.echo(f"missing here: {what}: {problem}" if problem else f"here: {what}")
+        needs_model |= bool(problem) and what.startswith("policy.options.")
+    if needs_model:
+        typer.echo("what it needs cannot be computed without that model")
+        return
+    cfg, instructions = _with_dataset(cfg)
     policy = completed(cfg.policy)
-    needs = footprint(cfg)
+    needs = footprint(cfg, instructions=instructions)
     counts = needs.parameters()
     total = sum(counts.values())
     parts = ", ".join(f"{part} {count / 1e6:,.1f} M" for part, count in counts.items())
     typer.echo(f"{preset}: {total / 1e9:.3f} billion parameters ({parts})")
+    backbone = getattr(policy, "backbone", None)
+    if backbone is None or not instructions:
+        counted = "assumed"
+    elif tokenizer_is_here(backbone.tokenizer):
+        counted = f"counted, the longest of {len(instructions)} instructions"
+    else:
+        counted = "assumed, because its tokenizer is not here"
     (height, width), views = policy.image_size, policy.past.views(policy.cameras)
     tokens = ", ".join(f"{part} {num}" for part, num in needs.tokens().items())
     typer.echo(
         f"a sample is {len(views)} image(s) of {height} x {width} px, a state of "
-        f"{policy.state_dim}, an action of {policy.action_dim} and {PROMPT_TOKENS} tokens of "
-        f"prompt (assumed where the dataset decides; tokens: {tokens})"
+        f"{policy.state_dim}, an action of {policy.action_dim} and {needs.prompt_tokens} tokens of "
+        f"prompt ({counted}; what the dataset decides is "
+        f"{'its own' if instructions else 'assumed'}; tokens: {tokens})"
     )
+    most = getattr(backbone, "max_tokens", needs.prompt_tokens)
+    if needs.prompt_tokens > most:
+        typer.echo(
+            f"such a prompt is refused: policy.backbone.max_tokens is {most}; set "
+            f"policy.backbone.max_tokens={needs.prompt_tokens}"
+        )
     forward, step = (needs.flops(training) / 1e12 for training in (False, True))
     typer.echo(
         f"operations, estimated as 2 x parameters x tokens: {forward:.3g} TFLOP per chunk of "
         f"actions, {step:.3g} TFLOP per sample trained in full"
     )
-    _memory(cfg, needs, batch_size or cfg.batch_size)
+    _memory(cfg, needs, batch_size or cfg.batch_size, instructions)
 
 
-def _memory(cfg, whole, batch_size: int) -> None:
+def _files(cfg) -> list[tuple[str, str | None]]:
+    """What a run reads, and what is wrong with it here: the message of a training, or None."""
+    from rrf import workspace
+    from rrf.data.dataset.layout import read_info
+    from rrf.networks.vlm.catalogue import located
+    from rrf.networks.vlm.tokenizer import FILE
+    from rrf.networks.vlm.weights import weight_files
+    from rrf.policies.vla.lerobot.configs import LerobotPolicyCfg
+    from rrf.policies.vla.lerobot.directories import check_local
+    from rrf.runners.checkpoints import checkpoint
+
+    def tokenizer(name: str) -> None:
+        if not (file := located(name) / FILE).is_file():
+            raise ValueError(f"{file} is missing")
+
+    policy, backbone = cfg.policy, getattr(cfg.policy, "backbone", None)
+    wanted: list[tuple[str, str | None, Callable[[str], object]]] = [
+        ("dataset", name, lambda name: read_info(workspace.dataset(name))) for name in cfg.datasets
+    ]
+    wanted += [
+        ("pretrained", cfg.pretrained, weight_files),
+        ("init_from", cfg.init_from, checkpoint.find),
+    ]
+    if backbone is not None:
+        wanted += [
+            ("policy.backbone.weights", backbone.weights, weight_files),
+            ("policy.backbone.tokenizer.files", backbone.tokenizer.files, tokenizer),
+        ]
+    if isinstance(policy, LerobotPolicyCfg):
+        from rrf.policies.vla.lerobot.build import named
+
+        for option in policy.directories:
+            name = f"options.{option}"
+            wanted.append((f"policy.{name}", named(policy, option), _checked(check_local, name)))
+    return [(f"{what} {name}", _problem(check, name)) for what, name, check in wanted if name]
+
+
+def _checked(check: Callable, setting: str) -> Callable[[str], object]:
+    return lambda folder: check(setting, folder)
+
+
+def _problem(check: Callable[[str], object], name: str) -> str | None:
+    try:
+        check(name)
+    except (ValueError, OSError) as error:
+        return str(error)
+    return None
+
+
+def _with_dataset(cfg) -> tuple[Any, list[str]]:
+    """The config with what its dataset decides, and the instructions of it; none, if it is not
+    here."""
+    from rrf import workspace
+    from rrf.data.dataset.layout import read_info, schema_of
+    from rrf.data.dataset.parquet import read_tasks
+
+    if cfg.robots or not cfg.datasets:
+        return cfg, []
+    try:
+        roots = [workspace.dataset(name) for name in cfg.datasets]
+        schema = schema_of(read_info(roots[0]))
+        instructions = [text for root in roots for text in read_tasks(root)]
+    except (ValueError, OSError):
+        return cfg, []
+    return cfg.replace(policy=cfg.policy.fitted(schema)), cfg.instructions or instructions
+
+
+def _memory(cfg, whole, batch_size: int, instructions: Sequence[str]) -> None:
     from rich.table import Table
 
     from rrf.policies.vla.vlm_configs import VLMPolicyCfg
@@ -214,7 +305,7 @@ def _memory(cfg, whole, batch_size: int) -> None:
     has_backbone = isinstance(cfg.policy, VLMPolicyCfg)
     rows = [("inference, 1 sample", whole.memory("inference"), 1)]
     if has_backbone:
-        adapted = footprint(cfg, "lora").memory("lora")
+        adapted = footprint(cfg, "lora", instructions).memory("lora")
         rows.append((f"frozen backbone, {batch_size}", whole.memory("frozen"), batch_size))
         rows.append((f"LoRA, {batch_size}", adapted, batch_size))
     rows.append((f"full, {batch_size}", whole.memory("full"), batch_size))

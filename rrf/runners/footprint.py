@@ -14,15 +14,19 @@ Memory that libraries, fragmentation and loaded images need comes on top.
 
 import dataclasses
 import typing
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+import numpy as np
 import torch
 from torch import nn
 
 from rrf.data.schema import ACTION, STATE
+from rrf.networks.vlm.catalogue import located
 from rrf.networks.vlm.configs import LoRACfg, TokenizerCfg
+from rrf.networks.vlm.tokenizer import FILE
 from rrf.networks.vlm.weights import ADAPTER
 from rrf.policies.vla.configs import PolicyCfg
+from rrf.policies.vla.vlm import prompt_of, prompt_state
 from rrf.policies.vla.vlm_configs import VLMPolicyCfg
 from rrf.runners.supervised.configs import SupervisedRunnerCfg
 
@@ -65,10 +69,13 @@ class Footprint:
     Args:
         policy: The policy; on the meta device, or a real one.
         cfg: The run that trains it.
+        prompt_tokens: Tokens of a prompt, with the marks of the family.
     """
 
-    def __init__(self, policy: nn.Module, cfg: SupervisedRunnerCfg):
-        self.policy, self._cfg = policy, cfg
+    def __init__(
+        self, policy: nn.Module, cfg: SupervisedRunnerCfg, prompt_tokens: int = PROMPT_TOKENS
+    ):
+        self.policy, self._cfg, self.prompt_tokens = policy, cfg, prompt_tokens
         self._of: dict[int, Part] = {
             id(p): _part(name, policy) for name, p in policy.named_parameters()
         }
@@ -86,7 +93,7 @@ class Footprint:
         policy = self._cfg.policy
         patches, merged = _image_tokens(policy)
         images = len(policy.past.views(policy.cameras))
-        language = images * merged + PROMPT_TOKENS
+        language = images * merged + self.prompt_tokens
         slots = policy.chunk_length * policy.action_dim
         reads = getattr(getattr(policy, "head", None), "reads", "pooled")
         if reads == "slots" or reads == "language":
@@ -153,22 +160,27 @@ class Footprint:
         return next((self._of[id(p)] for p in module.parameters()), None)
 
 
-def footprint(cfg: SupervisedRunnerCfg, tuning: Tuning = "full") -> Footprint:
+def footprint(
+    cfg: SupervisedRunnerCfg, tuning: Tuning = "full", instructions: Sequence[str] = ()
+) -> Footprint:
     """The needs of the policy of a run config.
 
     Args:
         cfg: The config. What it leaves to the dataset is assumed (`ASSUMED`).
         tuning: "lora" adds adapters to the backbone: those of the config, or the default ones.
+        instructions: The longest prompt with one of them is counted, if the policy has a tokenizer
+            and it is here; otherwise a prompt has `PROMPT_TOKENS`.
     """
-    policy = completed(cfg.policy)
+    policy, can_count = completed(cfg.policy), False
     if isinstance(policy, VLMPolicyCfg):
         old = policy.backbone.tuning
         new = "full"
         if tuning == "lora":
             new = old if isinstance(old, LoRACfg) else LoRACfg()
         tokenizer = policy.backbone.tokenizer
-        words = tokenizer if tokenizer.files is None else TokenizerCfg()
-        backbone = policy.backbone.replace(weights=None, tuning=new, tokenizer=words)
+        if not (can_count := tokenizer_is_here(tokenizer)):
+            tokenizer = TokenizerCfg()
+        backbone = policy.backbone.replace(weights=None, tuning=new, tokenizer=tokenizer)
         policy = policy.replace(backbone=backbone)
     stats = {
         name: {key: [value] * dims for key, value in _DIMS.items()}
@@ -176,7 +188,30 @@ def footprint(cfg: SupervisedRunnerCfg, tuning: Tuning = "full") -> Footprint:
     }
     with torch.device("meta"):
         built = policy.build(stats)
-    return Footprint(built, cfg.replace(policy=policy))
+    run = cfg.replace(policy=policy)
+    if not isinstance(policy, VLMPolicyCfg) or not (can_count and instructions):
+        return Footprint(built, run)
+    state_d = prompt_state(policy, np.zeros(policy.state_dim, np.float32), None)
+    return Footprint(
+        built,
+        run,
+        max(
+            built.backbone.num_prompt_tokens(
+                prompt_of(policy.prompt, policy.backbone.cleaned(instruction), state_d)
+            )
+            for instruction in instructions
+        ),
+    )
+
+
+def tokenizer_is_here(cfg: TokenizerCfg) -> bool:
+    """Whether a tokenizer needs no file, or its file is on this machine."""
+    if cfg.files is None:
+        return True
+    try:
+        return (located(cfg.files) / FILE).is_file()
+    except ValueError:
+        return False
 
 
 def completed(policy: PolicyCfg) -> PolicyCfg:

@@ -7,6 +7,7 @@ from typer.testing import CliRunner
 from rrf.cli import app
 from rrf.data.schema import ACTION, STATE
 from rrf.networks.configs import plain_mlp
+from rrf.networks.vlm.backbone import View
 from rrf.networks.vlm.mock_configs import MockBackboneCfg
 from rrf.policies.vla.vlm_configs import VLMPolicyCfg
 from rrf.presets import resolve
@@ -14,7 +15,10 @@ from rrf.runners.configs import AdamWCfg
 from rrf.runners.footprint import Memory, footprint
 from rrf.runners.supervised.configs import SupervisedRunnerCfg
 from rrf.runners.supervised.out_of_memory import advice, explained, parts_that_fit
+from rrf.workspace import HOME_VARIABLE
 from tests.policies.vla.test_vlm import stats
+from tests.policies.vla.tiny_models import BACKBONES
+from tests.runners.supervised.conftest import write_synthetic
 
 TINY = SupervisedRunnerCfg(
     policy=VLMPolicyCfg(
@@ -106,3 +110,52 @@ def test_the_page_about_models_has_what_is_computed_today():
     assert told == filled(model_sizes.PAGE, model_sizes.blocks()), (
         "type python -m benchmarks.model_sizes"
     )
+
+
+def doctor(home, monkeypatch, *words):
+    monkeypatch.setenv(HOME_VARIABLE, str(home))
+    return CliRunner().invoke(app, ["doctor", *words], catch_exceptions=False).output
+
+
+def test_doctor_counts_the_longest_prompt_of_the_dataset(tmp_path, monkeypatch):
+    dataset = write_synthetic(tmp_path / "data", 24)
+    words = ["--preset", "pi05-laptop", f"dataset={dataset}", "instructions=null"]
+    output = doctor(tmp_path, monkeypatch, *words)
+    # begin, "task go to the blue square state 128 128 action", of which two are states
+    assert (
+        "a state of 2, an action of 2 and 11 tokens of prompt (counted, the longest of 2" in output
+    )
+    assert f"here: dataset {dataset}" in output
+    output = doctor(tmp_path, monkeypatch, *words, "policy.backbone.max_tokens=10")
+    assert "such a prompt is refused: policy.backbone.max_tokens is 10" in output
+
+
+@pytest.mark.parametrize("name", sorted(set(BACKBONES) - {"mock"}))
+def test_a_family_counts_the_tokens_that_its_language_model_reads(name):
+    backbone = BACKBONES[name].build().eval()
+    prompt = "open the door"
+    shown = torch.zeros(1, 0, dtype=torch.bool)
+    if name in ("paligemma", "prismatic"):  # whose images are always there: 2 x 2 patches
+        images = (torch.zeros(1, 16, 16, 3, dtype=torch.uint8),)
+        view = View(images, torch.ones(1, 1, dtype=torch.bool), [prompt])
+    else:
+        view = View((), shown, [prompt])
+    with torch.no_grad():
+        features = backbone(view)
+    words = int((features.is_token & ~features.is_image).sum())
+    assert backbone.num_prompt_tokens(prompt) == words
+
+
+def test_doctor_says_which_files_of_a_preset_are_missing_here(tmp_path, monkeypatch):
+    output = doctor(tmp_path, monkeypatch, "--preset", "pi05-sft", "dataset=mine")
+    for line in (
+        "missing here: dataset mine: no dataset at",
+        "missing here: pretrained pi05-base: 'pi05-base' (lerobot/pi05_base, about 14.5 GB)",
+        "missing here: policy.backbone.tokenizer.files paligemma-3b: 'paligemma-3b'",
+        "30 tokens of prompt (assumed; what the dataset decides is assumed",
+    ):
+        assert line in output
+    assert "rrf models setup paligemma-3b" in output
+    output = doctor(tmp_path, monkeypatch, "--preset", "lerobot-smolvla")
+    assert "missing here: policy.options.vlm_model_name HuggingFaceTB/SmolVLM2" in output
+    assert "cannot be computed without that model" in output

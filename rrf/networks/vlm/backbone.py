@@ -144,6 +144,10 @@ class Backbone(nn.Module, typing.Generic[AnyCfg]):
         """
         raise NotImplementedError
 
+    def num_prompt_tokens(self, prompt: str) -> int:
+        """Tokens of a prompt with the family's marks, without those of images."""
+        raise NotImplementedError
+
     def blocks(self) -> list[nn.Module]:
         """Layers that are always called as a whole; their weights can be gathered one at a time."""
         return []

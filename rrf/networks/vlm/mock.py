@@ -47,6 +47,9 @@ class MockBackbone(Backbone[MockBackboneCfg]):
             is_image=torch.cat([is_image_bl, torch.zeros_like(is_word_bl)], dim=1),
         )
 
+    def num_prompt_tokens(self, prompt: str) -> int:
+        return len(self.tokenizer.encode(prompt))
+
     def assets(self) -> dict[str, str]:
         return self.tokenizer.assets()
 

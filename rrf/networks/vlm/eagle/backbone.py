@@ -97,6 +97,9 @@ class EagleBackbone(Backbone[EagleCfg]):
         patches_npv = self.vision_model(pixel_values=shown).last_hidden_state
         return self.mlp1(joined_patches(patches_npv))
 
+    def num_prompt_tokens(self, prompt: str) -> int:
+        return len(self.row(prompt, 0))
+
     def blocks(self) -> list[nn.Module]:
         return [*self.vision_model.vision_model.encoder.layers, *self._qwen.layers]
 

@@ -124,6 +124,9 @@ class PaliGemma(Backbone[PaliGemmaCfg]):
         )
         return Features(tokens_bld, prefix.is_token, prefix.is_image, layers)
 
+    def num_prompt_tokens(self, prompt: str) -> int:
+        return len(self._ids(prompt))
+
     def language_logits(self, view: View, answer: torch.Tensor) -> torch.Tensor:
         features = self(view)
         first_b1d = features.pooled("last").unsqueeze(1)
@@ -172,10 +175,7 @@ class PaliGemma(Backbone[PaliGemmaCfg]):
         return name
 
     def _encoded(self, prompts: Sequence[str]) -> tuple[list[list[int]], list[list[bool]]]:
-        begin = self.tokenizer.special(_BEGIN)
-        if self.cfg.instructions == "underscores":
-            prompts = [prompt.replace("_", " ") for prompt in prompts]
-        ids = [[begin, *self.tokenizer.encode(prompt)] for prompt in prompts]
+        ids = [self._ids(prompt) for prompt in prompts]
         for row, prompt in zip(ids, prompts, strict=True):
             if len(row) > self.cfg.max_tokens:
                 raise ValueError(
@@ -183,6 +183,11 @@ class PaliGemma(Backbone[PaliGemmaCfg]):
                     f"{self.cfg.max_tokens}; shorten the instruction or raise it"
                 )
         return padded(ids, self.tokenizer.special(_PAD))
+
+    def _ids(self, prompt: str) -> list[int]:
+        if self.cfg.instructions == "underscores":
+            prompt = prompt.replace("_", " ")
+        return [self.tokenizer.special(_BEGIN), *self.tokenizer.encode(prompt)]
 
     def _embedded(self, ids_bt: torch.Tensor) -> torch.Tensor:
         return self.embedding(ids_bt) * math.sqrt(self.width)

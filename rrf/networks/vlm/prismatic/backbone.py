@@ -135,6 +135,9 @@ class PrismaticBackbone(Backbone[PrismaticCfg]):
         self.language_model.train(was_training)
         return torch.stack(chosen, dim=1)
 
+    def num_prompt_tokens(self, prompt: str) -> int:
+        return 1 + len(self._ids(prompt))
+
     def blocks(self) -> list[nn.Module]:
         return [*self.vision_backbone.blocks(), *self.language_model.model.layers]
 

@@ -148,6 +148,9 @@ class QwenVLBackbone(Backbone[QwenCfg]):
         is_image = ids == self.tokenizer.special(IMAGE)
         return Features(output.last_hidden_state, is_token, is_image)
 
+    def num_prompt_tokens(self, prompt: str) -> int:
+        return self._writer.write([0], [prompt]).ids.shape[1]
+
     def blocks(self) -> list[nn.Module]:
         return [*self.model.visual.blocks, *self.model.language_model.layers]
 
