@@ -15,7 +15,10 @@ from rrf.cli.listing import complete_dataset
 from rrf.cli.options import Imports, import_modules, words_of
 from rrf.cli.result_file import with_result_file
 
-app = typer.Typer(help="Robot data: collect, convert, validate, publish.", no_args_is_help=True)
+app = typer.Typer(
+    help="Robot data: collect, convert, validate, publish (stats), look at it.",
+    no_args_is_help=True,
+)
 
 Name = Annotated[
     str,

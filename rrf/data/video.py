@@ -11,6 +11,7 @@ from av.video.reformatter import VideoReformatter
 
 from rrf.data.encoding import KEYFRAME_INTERVAL
 from rrf.data.files import RemotePath
+from rrf.data.remedies import again
 
 _REMOTE_BLOCK_BYTES = 256 << 10
 _REMOTE_BLOCKS = 64
@@ -124,4 +125,4 @@ class VideoReader:
         return round(frame.time * self._fps)
 
     def _hint(self) -> str:
-        return "run: dvc repro" if isinstance(self._path, Path) else "upload it again, or try later"
+        return again(self._path)

@@ -73,7 +73,7 @@ def test_what_cannot_be_read_is_named_and_the_reader_stays_usable(tmp_path):
     path = write(tmp_path / "a.mp4", draw(0, 20))
     reader = VideoReader(path, FPS)
     for _ in range(2):
-        with pytest.raises(ValueError, match=r"a\.mp4 ends before frame 25; run: dvc repro"):
+        with pytest.raises(ValueError, match=r"a\.mp4 ends before frame 25; make it again where"):
             reader.read(np.array([3, 25]))
     np.testing.assert_array_equal(reader.read(np.array([19])), in_sequence(path)[[19]])
     (tmp_path / "b.mp4").write_bytes(b"no video")

@@ -15,12 +15,16 @@ every machine.
 """
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from rrf import atomic, formats
+from rrf.data.remedies import again
 
 CONVERSION = "meta/conversion.json"
+_MOST_ALIKE = 3
+_NUMBER = re.compile(r"(?<![\w.])-?\d[\d.]*(?:e-?\d+)?(?!\w)")  # and not that of a name
 
 Problems = Sequence[tuple[str, str]]  # of an episode: check, what is wrong
 
@@ -60,6 +64,25 @@ def write_conversion(
     (Path(root) / CONVERSION).write_text(content, encoding="utf-8")
 
 
+def by_kind(warnings: Iterable[str], raw: str) -> list[str]:
+    """The warnings, of more than `_MOST_ALIKE` that differ in files below `raw` and in numbers only
+    the first, with how many there are.
+    """
+    kinds: dict[str, list[str]] = {}
+    for text in warnings:
+        without_files = re.sub(rf"{re.escape(raw)}\S*", "FILE", text)
+        kinds.setdefault(_NUMBER.sub("N", without_files), []).append(text)
+    return [
+        text
+        for alike in kinds.values()
+        for text in (
+            alike
+            if len(alike) <= _MOST_ALIKE
+            else [f"{alike[0]} (and {len(alike) - 1} more warnings of this kind)"]
+        )
+    ]
+
+
 def read_conversion(root: str | Path) -> dict | None:
     """The record, None if the dataset was converted elsewhere.
 
@@ -71,20 +94,20 @@ def read_conversion(root: str | Path) -> dict | None:
     try:
         record = atomic.parse_json(path.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise ValueError(f"{path} is damaged ({error}); run: dvc repro") from error
+        raise ValueError(f"{path} is damaged ({error}); {again(path)}") from error
     if isinstance(record, dict):
         record = formats.DATASET.read(record, path)
     if not isinstance(record, dict) or not isinstance(record.get("warnings"), list):
-        raise ValueError(f"{path} has no list 'warnings'; run: dvc repro")
+        raise ValueError(f"{path} has no list 'warnings'; {again(path)}")
     cut = record.get("cut_episodes", [])
     if not isinstance(cut, list) or not all(isinstance(number, int) for number in cut):
-        raise ValueError(f"{path}: 'cut_episodes' is no list of numbers; run: dvc repro")
+        raise ValueError(f"{path}: 'cut_episodes' is no list of numbers; {again(path)}")
     problems = record.get("problems", [])
     if not isinstance(problems, list) or not all(
         isinstance(entry, dict) and {"episode", "check", "value"} <= entry.keys()
         for entry in problems
     ):
-        raise ValueError(f"{path}: 'problems' is no list of episode, check, value; run: dvc repro")
+        raise ValueError(f"{path}: 'problems' is no list of episode, check, value; {again(path)}")
     return record
 
 

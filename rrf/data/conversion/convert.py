@@ -21,7 +21,7 @@ from pathlib import Path
 from rrf import atomic
 from rrf.config import did_you_mean
 from rrf.data.conversion.conversion_processes import ConversionProcesses
-from rrf.data.conversion.conversion_record import Problems, write_conversion
+from rrf.data.conversion.conversion_record import Problems, by_kind, write_conversion
 from rrf.data.conversion.dataset_cfg import DatasetCfg
 from rrf.data.conversion.encoded import EncodedEpisode
 from rrf.data.conversion.faults import Faults
@@ -33,6 +33,7 @@ from rrf.data.formats.modality import modality_of, write_modality
 from rrf.data.formats.source_audit import audit
 from rrf.data.language import COLUMNS
 from rrf.data.raw import Annotated, Recording, Source
+from rrf.data.remedies import check_pointers, naming_pointers
 from rrf.data.schema import Schema
 
 _NOT_CONTENT = (
@@ -98,9 +99,10 @@ def convert(
         After any of them, what stood at `out` is unchanged.
     """
     raw, out = Path(raw), Path(out)
-    source = cfg.reader(raw)
-    parts = _part_names(cfg, raw, source)
-    known = source.keys()
+    with naming_pointers(raw):
+        source = cfg.reader(raw)
+        parts = _part_names(cfg, raw, source)
+        known = source.keys()
     _check_keys(cfg, known)
     modality = None
     if cfg.modality is not None:
@@ -223,7 +225,8 @@ class _Job:
         )
 
     def warnings(self) -> list[str]:
-        return [*self._noticed, *self._faults.warnings()] + [
+        noticed = by_kind(self._noticed, str(self._raw))
+        return [*noticed, *self._faults.warnings()] + [
             f"{what} (in {count} episodes, first in {first})"
             for what, (count, first) in self._warnings.items()
         ]
@@ -292,6 +295,7 @@ def _part_names(cfg: DatasetCfg, raw: Path, source: Source) -> dict[str, Recordi
     code = sorted((str(path), atomic.sha256(path)) for path in files)
     shared = atomic.digest_of({"settings": settings, "code": code, "raw": str(raw.resolve())})
     recordings, parts = source.recordings(), {}
+    check_pointers((path for recording in recordings for path in recording.paths), raw)
     for recording in recordings:
         content = [(str(path), *_size_and_time(path)) for path in recording.paths]
         parts[atomic.digest_of([shared, recording.name, content])[:32]] = recording

@@ -22,6 +22,7 @@ from av.container import InputContainer
 from av.video.stream import VideoStream
 
 from rrf.data.encoding import Codec
+from rrf.data.remedies import again
 
 _ENCODERS = {
     # zerolatency: no B-frames and no lookahead
@@ -134,9 +135,9 @@ def cut_video(path: Path, fps: float, first: int, num_frames: int) -> bytes:
                 container.mux(packet)
                 num_copied += 1
     except (av.FFmpegError, IndexError) as error:
-        raise ValueError(f"{path} is truncated or no video ({error}); run: dvc repro") from error
+        raise ValueError(f"{path} is truncated or no video ({error}); {again(path)}") from error
     if num_copied < num_frames:
-        raise ValueError(f"{path} ends before frame {first + num_copied}; run: dvc repro")
+        raise ValueError(f"{path} ends before frame {first + num_copied}; {again(path)}")
     return buffer.getvalue()
 
 

@@ -28,6 +28,7 @@ from rrf.data.dataset.layout import fill, path_inside
 from rrf.data.dataset.selection import Chosen
 from rrf.data.files import RemotePath, versions_below
 from rrf.data.images import decode_image
+from rrf.data.remedies import again
 from rrf.data.video import VideoReader
 
 CACHE_BYTES = 2 << 30
@@ -250,7 +251,7 @@ class ImageFiles:
         column = self._opened(place)
         assert isinstance(column, _ImageColumn)
         if rows[-1] >= column.starts[-1]:
-            raise ValueError(f"{column.path} ends before row {rows[-1]}; run: dvc repro")
+            raise ValueError(f"{column.path} ends before row {rows[-1]}; {again(column.path)}")
         group_b = np.searchsorted(column.starts, rows, side="right") - 1
         blobs: list[bytes] = []
         for group in np.unique(group_b).tolist():

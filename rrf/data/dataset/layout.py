@@ -20,6 +20,7 @@ from pathlib import Path, PurePosixPath
 from rrf import atomic
 from rrf.data import language
 from rrf.data.files import RemotePath, open_dataset_root
+from rrf.data.remedies import again
 from rrf.data.schema import (
     ACTION,
     IMAGE_PREFIX,
@@ -167,14 +168,14 @@ def read_info(root: str | Path | RemotePath) -> dict:
     """
     path = open_dataset_root(root) / INFO
     if not path.is_file():
-        raise ValueError(f"no dataset at {root}; run: dvc repro --pull")
+        raise ValueError(f"no dataset at {root}; {again(open_dataset_root(root))}")
     try:
         info = atomic.parse_json(path.read_text())
     except ValueError as error:
-        raise ValueError(f"{path} is damaged ({error}); run: dvc repro") from error
+        raise ValueError(f"{path} is damaged ({error}); {again(path)}") from error
     lacking = [key for key in _INFO_KEYS if not isinstance(info, dict) or key not in info]
     if lacking:
-        raise ValueError(f"{path} lacks {', '.join(lacking)}; run: dvc repro")
+        raise ValueError(f"{path} lacks {', '.join(lacking)}; {again(path)}")
     version = info["codebase_version"]
     if version != VERSION:
         raise ValueError(f"{path}: codebase_version is {version}, only {VERSION} is read")
@@ -208,8 +209,8 @@ def read_norm_stats(root: str | Path | RemotePath) -> dict[str, dict[str, list]]
     path = open_dataset_root(root) / NORM_STATS
     if not path.is_file():
         raise ValueError(
-            f"{path} is missing, so the dataset was never published; run: rrf data stats NAME (its "
-            "name in configs/datasets), or dvc repro"
+            f"{path} is missing, so the dataset was never published; "
+            f"{again(path, 'publish it by its name in configs/datasets: rrf data stats NAME')}"
         )
     return atomic.parse_json(path.read_text())
 

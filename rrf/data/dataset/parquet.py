@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from rrf.data import language
 from rrf.data.dataset.layout import TASKS
 from rrf.data.files import RemotePath, open_dataset_root
+from rrf.data.remedies import again
 
 EPISODE_COLUMNS = (
     "episode_index",
@@ -69,9 +70,8 @@ def readable(path: Path | RemotePath) -> Iterator[None]:
     try:
         yield
     except (pa.ArrowException, OSError) as error:
-        hint = "run: dvc repro" if isinstance(path, Path) else "upload it again, or try later"
         what = " ".join(str(error).split())  # on one line
-        raise ValueError(f"{path} is truncated or not parquet ({what}); {hint}") from error
+        raise ValueError(f"{path} is truncated or not parquet ({what}); {again(path)}") from error
 
 
 def read_episodes(root: str | Path | RemotePath) -> pd.DataFrame:
@@ -90,7 +90,7 @@ def read_episodes(root: str | Path | RemotePath) -> pd.DataFrame:
     lacking = [column for column in EPISODE_COLUMNS if column not in episodes]
     if lacking:
         raise ValueError(
-            f"the episode table of {root} has no column '{lacking[0]}'; run: dvc repro"
+            f"the episode table of {root} has no column '{lacking[0]}'; {again(folder)}"
         )
     return episodes
 
@@ -102,10 +102,10 @@ def read_tasks(root: str | Path | RemotePath) -> list[str]:
     """
     path = open_dataset_root(root) / TASKS
     if not path.is_file():
-        raise ValueError(f"{path} is missing; run: dvc repro")
+        raise ValueError(f"{path} is missing; {again(path)}")
     frame = read_table(path).to_pandas()
     if "task_index" not in frame:
-        raise ValueError(f"{path} has no column 'task_index'; run: dvc repro")
+        raise ValueError(f"{path} has no column 'task_index'; {again(path)}")
     return [str(task) for task in task_texts(frame.sort_values("task_index"))]
 
 
@@ -214,7 +214,7 @@ def is_list(arrow_type: pa.DataType) -> bool:
 def _files(root: _Root, folder: str) -> list[_Root]:
     paths = sorted((root / folder).glob("*/*.parquet"), key=chunk_and_file)
     if not paths:
-        raise ValueError(f"the dataset at {root} has no files in {folder}/; run: dvc repro --pull")
+        raise ValueError(f"the dataset at {root} has no files in {folder}/; {again(root)}")
     return typing.cast(list[_Root], paths)
 
 

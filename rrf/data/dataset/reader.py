@@ -23,6 +23,7 @@ from rrf.data.dataset.layout import read_norm_stats
 from rrf.data.dataset.sampling import WeightedSampler
 from rrf.data.dataset.selection import Chosen
 from rrf.data.language import PERSISTENT, Language, check_style, from_columns
+from rrf.data.remedies import again
 from rrf.data.schema import (
     ACTION,
     REWARD,
@@ -323,12 +324,12 @@ class LeRobotReader:
 
     def _check_counts(self, rows: int, declared: int) -> None:
         if rows == 0:
-            raise ValueError(f"the dataset at {self.root} is empty; run: dvc repro")
+            raise ValueError(f"the dataset at {self.root} is empty; {again(self.root)}")
         in_table = self._table["dataset_to_index"].to_numpy().max()
         if rows != declared or rows != in_table:
             raise ValueError(
                 f"the dataset at {self.root} is incomplete: {rows} frames on disk, {declared} in "
-                f"{layout.INFO}, {in_table} in the episode table; run: dvc repro --pull"
+                f"{layout.INFO}, {in_table} in the episode table; {again(self.root)}"
             )
 
     def _check_columns(self) -> None:

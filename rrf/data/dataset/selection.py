@@ -17,6 +17,7 @@ from rrf.config import did_you_mean
 from rrf.data.dataset import layout, parquet
 from rrf.data.dataset.layout import is_depth
 from rrf.data.files import RemotePath, open_dataset_root
+from rrf.data.remedies import again
 from rrf.data.schema import ACTION, IMAGE_PREFIX, SCALARS, STATE, Schema
 
 _VECTORS = (STATE, ACTION, *SCALARS)
@@ -97,7 +98,7 @@ def choose(
     features = feature_keys(info, keys, cameras)
     tasks, table = parquet.read_tasks(root), parquet.read_episodes(root)
     if not len(table):
-        raise ValueError(f"the dataset at {root} is empty; run: dvc repro")
+        raise ValueError(f"the dataset at {root} is empty; {again(root)}")
     chosen = np.ones(len(table), bool)
     if episodes is not None:
         wrong = [number for number in episodes if not 0 <= number < len(chosen)]

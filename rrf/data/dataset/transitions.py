@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from rrf.data.dataset.opening import open_dataset
+from rrf.data.remedies import again
 from rrf.data.schema import REWARD, TERMINATED
 
 
@@ -50,8 +51,8 @@ def read_transitions(root: str | Path, needs_rewards: bool = True) -> RecordedTr
             field = key.removeprefix("next.")
             raise ValueError(
                 f"the dataset at {root} has no {key}, without which nothing can be "
-                f"{use}; write `{field}: KEY` into its config in configs/datasets, and run: "
-                "dvc repro"
+                f"{use}; write `{field}: KEY` into its config in configs/datasets, and "
+                f"{again(reader.root, 'convert it again')}"
             )
     parts: dict[str, list[np.ndarray]] = {
         field.name: [] for field in dataclasses.fields(RecordedTransitions)

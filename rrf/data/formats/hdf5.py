@@ -20,6 +20,7 @@ import numpy as np
 from rrf import atomic
 from rrf.config import did_you_mean
 from rrf.data.memory import check_fits, no_room
+from rrf.data.remedies import bring
 from rrf.data.schema import EncodedImages
 
 Node = h5py.Group | h5py.Dataset
@@ -33,7 +34,7 @@ _NEVER = (
     "is a pickle, which runs code when it is read; it is never loaded. Convert it to HDF5 where it "
     "was made"
 )
-_AGAIN = "copy it again from where it came, or run: dvc pull --force"
+_AGAIN = "copy it again from where it came; if DVC has it: dvc pull --force"
 
 
 def find_files(path: Path, pattern: str) -> list[Path]:
@@ -58,10 +59,7 @@ def find_files(path: Path, pattern: str) -> list[Path]:
         if pickles:
             raise ValueError(f"{path} holds no {pattern}, and {pickles[0]} {_NEVER}")
         there = f" (it holds {others[0].relative_to(path)}, ...)" if others else ""
-        raise ValueError(
-            f"no recordings {pattern} in {path}{there}; run: dvc pull, or record them: rrf data "
-            "collect"
-        )
+        raise ValueError(f"no recordings {pattern} in {path}{there}; {bring(path)}")
     return paths
 
 
@@ -314,7 +312,7 @@ def _naming_damage(where: str) -> Iterator[None]:
 
 
 def _missing(path: Path) -> str:
-    return f"no recording at {path}; run: dvc pull, or record it: rrf data collect"
+    return f"no recording at {path}; {bring(path)}"
 
 
 def _is_image(values: np.ndarray, key: str, where: str) -> bool:

@@ -24,6 +24,7 @@ from rrf.data.formats.source_audit import NOT_ON_DISK
 from rrf.data.language import Language, describe_row
 from rrf.data.pages.pictures import Pictures
 from rrf.data.raw import RawEpisode, Source
+from rrf.data.remedies import naming_pointers
 from rrf.data.schema import INDEX_KEYS, EncodedImages
 from rrf.data.validation.summary import dimension_names, duration
 from rrf.pages.page import data_url, render
@@ -86,8 +87,9 @@ def view_recordings(cfg: DatasetCfg, raw: Path, episodes: Episodes, out: Path) -
     Raises:
         ValueError: For an unknown episode, or damaged data, naming file, episode and key.
     """
-    source = cfg.source.reader(raw)
-    types = {k: text for k, text in source.keys().items() if not text.endswith(NOT_ON_DISK)}
+    with naming_pointers(raw):
+        source = cfg.reader(raw)
+        types = {k: text for k, text in source.keys().items() if not text.endswith(NOT_ON_DISK)}
     shown = _raw_episodes(source, _checked(episodes), list(types), cfg)
     _write(out, f"{cfg.name}, raw recordings", str(raw), _KeyFacts(types), shown)
 

@@ -11,6 +11,7 @@ from rrf.data.dataset.layout import NORM_STATS
 from rrf.data.dataset.stats import norm_stats
 from rrf.data.files import content_digest
 from rrf.data.pages.card import CARD, render_card
+from rrf.data.remedies import again
 from rrf.data.validation.summary import read_summary
 from rrf.data.validation.validate import read_report
 
@@ -36,11 +37,12 @@ def _publish(converted: Path, reports: str | Path, out: str | Path) -> dict:
         failed = [c["check"] for c in report["checks"] if c["status"] in ("fail", "crashed")]
         raise ValueError(
             f"{report['name']} did not pass validation ({', '.join(sorted(set(failed)))}); "
-            f"see {reports}, mend the data or its config, then run: dvc repro"
+            f"see {reports}, mend the data or its config, then {again(Path(reports))}"
         )
     if not converted.is_dir() or content_digest(converted) != report["digest"]:
         raise ValueError(
-            f"the report in {reports} judged another content than {converted} holds; run: dvc repro"
+            f"the report in {reports} judged another content than {converted} holds; "
+            f"{again(Path(reports), 'validate it again')}"
         )
     stats = norm_stats(converted)
     with atomic.directory(out) as directory:

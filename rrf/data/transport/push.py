@@ -13,6 +13,7 @@ from pathlib import Path
 
 from rrf.data.dataset import layout
 from rrf.data.pages.card import CARD, judgement, render_card
+from rrf.data.remedies import again
 from rrf.data.transport.hub import HubDataset, explained, listed_digest
 from rrf.data.validation.summary import DatasetPlace, read_summary
 from rrf.data.validation.validate import HTML_NAME
@@ -56,8 +57,8 @@ def push(
     report = judgement(place) if place.is_published else None
     if report is None or not report["passed"] or place.reports is None:
         raise ValueError(
-            f"{place.root} is not a published dataset that passed validation as it is now; run: "
-            f"dvc repro publish@{place.name}"
+            f"{place.root} is not a published dataset that passed validation as it is now; "
+            f"{again(place.root, 'publish it by its name: rrf data stats NAME')}"
         )
     disable_progress_bars()
     api = HfApi()

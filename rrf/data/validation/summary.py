@@ -27,6 +27,7 @@ from rrf.data.formats.lerobot_source import LeRobotSource
 from rrf.data.images import decode_image
 from rrf.data.language import COLUMNS, DTYPE, Language, from_columns
 from rrf.data.raw import RawEpisode
+from rrf.data.remedies import again, naming_pointers
 from rrf.data.schema import INDEX_KEYS, EncodedImages
 
 MAX_EXACT_ROWS = 1 << 18  # quantiles are those of every 2nd, 4th, ... row beyond
@@ -122,7 +123,7 @@ def find_dataset(target: str) -> DatasetPlace:
     for root in (paths.published, paths.converted):
         if (root / layout.INFO).is_file():
             return DatasetPlace(name, root, paths.reports)
-    raise ValueError(f"no dataset at {paths.published}; run: dvc repro --pull")
+    raise ValueError(f"no dataset at {paths.published}; {again(paths.published)}")
 
 
 def read_summary(
@@ -174,8 +175,9 @@ def summarise(
         ValueError: Naming file, episode, key and row of what is damaged.
     """
     root = Path(root)
-    index, source = read_index(root), LeRobotSource(root, {})
-    missing = _missing(index.features, source)
+    with naming_pointers(root):
+        index, source = read_index(root), LeRobotSource(root, {})
+        missing = _missing(index.features, source)
     sizes = _numeric_features(index.features, source)
     large = {key: size for key, size in sizes.items() if size > MAX_DIMENSIONS}
     maps = layout.maps_of(index.info)

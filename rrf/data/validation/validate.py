@@ -25,6 +25,7 @@ from rrf.data.conversion.conversion_record import read_conversion
 from rrf.data.dataset import parquet
 from rrf.data.dataset.stats import describe
 from rrf.data.files import content_digest
+from rrf.data.remedies import again
 from rrf.data.schema import ACTION, STATE
 from rrf.data.validation.alignment import SETTLED, alignment_findings
 from rrf.data.validation.checks import CheckResult, Finding, result, severities
@@ -103,7 +104,7 @@ def validate(
     """
     root, levels = Path(root), severities(cfg.severity)
     if not root.is_dir():
-        raise ValueError(f"no dataset at {root}; run: dvc repro --pull")
+        raise ValueError(f"no dataset at {root}; {again(root)}")
     digest = content_digest(root)  # before the rest: content that comes later was not judged
     on_stage(0, 4, "reading files")
     results = _check_source(root, levels) + check_files(root, levels)
@@ -142,11 +143,11 @@ def read_report(out: str | Path) -> dict:
     """
     path = Path(out) / JSON_NAME
     if not path.is_file():
-        raise ValueError(f"{path} is missing: the dataset was not validated; run: dvc repro")
+        raise ValueError(f"{path} is missing: the dataset was not validated; {again(path)}")
     try:
         return atomic.parse_json(path.read_text())
     except ValueError as error:
-        raise ValueError(f"{path} is damaged ({error}); run: dvc repro") from error
+        raise ValueError(f"{path} is damaged ({error}); {again(path)}") from error
 
 
 def sample_rows(root: str | Path) -> list[int]:

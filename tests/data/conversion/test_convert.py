@@ -64,7 +64,9 @@ def test_recordings_are_converted_in_alphabetical_order_with_progress(raw, cfg, 
 
 
 def test_missing_recordings_name_the_commands_that_bring_them(cfg, tmp_path):
-    with pytest.raises(ValueError, match=r"no .*absent.*dvc pull, or record"):
+    with pytest.raises(
+        ValueError, match=r"no .*absent.*recordings are brought by rrf data download"
+    ):
         convert(cfg, tmp_path / "absent", tmp_path / "d")
     assert names(tmp_path) == []
 

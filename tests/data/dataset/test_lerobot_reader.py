@@ -130,7 +130,7 @@ def test_what_lerobot_wrote_is_read_as_lerobot_reads_it():
 
 
 def test_a_missing_dataset_names_the_commands_that_bring_it(tmp_path):
-    with pytest.raises(ValueError, match=r"no dataset at .*absent; run: dvc repro --pull"):
+    with pytest.raises(ValueError, match=r"no dataset at .*absent; make it again where"):
         open_dataset(tmp_path / "absent", 1)
 
 

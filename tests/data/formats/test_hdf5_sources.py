@@ -104,9 +104,9 @@ def test_a_damaged_structure_is_named_with_the_command_that_brings_it_again(name
 
 
 def test_an_empty_directory_names_the_commands_that_bring_recordings(name, tmp_path):
-    with pytest.raises(ValueError, match=r"no recordings .*dvc pull, or record them"):
+    with pytest.raises(ValueError, match=r"no recordings .*brought by rrf data download"):
         SOURCES.get(name)(tmp_path, {}).recordings()
-    with pytest.raises(ValueError, match=r"no recording at .*absent\.hdf5; run: dvc pull"):
+    with pytest.raises(ValueError, match=r"no recording at .*absent\.hdf5; see source\.path in"):
         SOURCES.get(name)(tmp_path / "absent.hdf5", {}).recordings()
 
 

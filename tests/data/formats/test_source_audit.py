@@ -278,5 +278,5 @@ def test_the_record_of_a_dataset_converted_elsewhere_is_none_and_damage_is_told(
     }
     for content in ("{", "[]", '{"warnings": 3}'):
         (tmp_path / "meta/conversion.json").write_text(content)
-        with pytest.raises(ValueError, match=r"meta/conversion.json .*run: dvc repro"):
+        with pytest.raises(ValueError, match=r"meta/conversion.json .*; make it again"):
             read_conversion(tmp_path)

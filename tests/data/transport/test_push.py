@@ -96,7 +96,7 @@ def test_what_arrives_otherwise_is_noticed_and_gets_no_tag(upload_hub, place):  
 
 def test_only_what_passed_validation_as_it_is_now_is_pushed(upload_hub, place, tmp_path):  # noqa: F811
     (place.root / "meta/tasks.parquet").write_bytes(b"changed since")
-    with pytest.raises(ValueError, match="run: dvc repro publish@pick"):
+    with pytest.raises(ValueError, match="publish it by its name: rrf data stats NAME"):
         push(place, REPO)
     with pytest.raises(ValueError, match="not a published dataset that passed"):
         push(publish(tmp_path, [0], passed=False), REPO)

@@ -19,7 +19,7 @@ from tests.data.validation.conftest import nan_action, run
 
 def test_only_exactly_the_content_that_passed_is_published(root, tmp_path):
     out, reports = tmp_path / "published", tmp_path / "reports"
-    with pytest.raises(ValueError, match="was not validated; run: dvc repro"):
+    with pytest.raises(ValueError, match="was not validated; make it again"):
         publish(root, reports, out)
     assert run(root).passed
     stats = publish(root, reports, out)

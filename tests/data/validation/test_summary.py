@@ -206,7 +206,7 @@ def test_what_is_not_there_is_refused_with_what_to_type(home):
     with pytest.raises(ValueError, match="s3://bucket/toy is not on this machine"):
         find_dataset("s3://bucket/toy")
     (home / "datasets/converted/toy").rename(home / "datasets/elsewhere")
-    with pytest.raises(ValueError, match="run: dvc repro --pull"):
+    with pytest.raises(ValueError, match="run: rrf data convert toy && rrf data validate toy"):
         find_dataset("toy")
     with pytest.raises(ValueError, match=r"meta/info.json is missing"):
         read_summary(home / "configs")

@@ -143,6 +143,6 @@ def test_instructions_cannot_inject_markup(tmp_path):
 
 
 def test_a_missing_dataset_names_the_commands_that_bring_it(tmp_path):
-    with pytest.raises(ValueError, match=r"no dataset at .*; run: dvc repro --pull"):
+    with pytest.raises(ValueError, match=r"no dataset at .*; make it again where"):
         run(tmp_path / "absent")
     assert list(tmp_path.iterdir()) == []

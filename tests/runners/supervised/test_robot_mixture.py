@@ -190,5 +190,5 @@ def test_a_dataset_without_statistics_is_named(folder, tmp_path):
     bare = write(tmp_path / "bare", CART)
     (bare / "norm_stats.json").unlink()
     robots = {str(folder / "arm"): "arm", str(bare): "cart"}
-    with pytest.raises(ValueError, match=r"bare/norm_stats.json is missing.*dvc repro"):
+    with pytest.raises(ValueError, match=r"bare/norm_stats.json is missing.*rrf data stats NAME"):
         split_of(run_cfg(folder, mixture={str(bare): 1.0}, robots=robots))
