@@ -64,7 +64,8 @@ class ControlRunnerCfg(RunnerCfg):
     """Torch threads of this process; null tries 1 and 2 in the first iterations and keeps the
     faster number."""
     save_interval: int = 50
-    """Iterations between checkpoints. The last iteration always writes one."""
+    """Iterations between checkpoints. The last iteration always writes one, and so does one at
+    which the last checkpoint is ten minutes old."""
     num_checkpoints_kept: int = 2
     """Number of newest checkpoints to keep; older ones are removed."""
     log_interval: int = 1

@@ -32,6 +32,7 @@ from rrf.runners import process_group
 from rrf.runners.control.configs import ControlRunnerCfg
 from rrf.runners.control.episode_statistics import EpisodeStatistics
 from rrf.runners.interruption import Interrupted, Position, SignalWatch
+from rrf.runners.save_clock import SaveClock
 from rrf.runners.tracker import NullTracker, Tracker
 from rrf.storage.rollout import ControlStep
 
@@ -227,14 +228,17 @@ class ControlRunner:
         if not self.checkpoints.resume(self):
             self._begin()
         self._began = time.monotonic() - self.wall_s, time.process_time() - self.cpu_s
-        signals = self.signals
+        signals, clock = self.signals, SaveClock()
         while self.iteration < self.cfg.max_iterations:
             if not self._try_iteration():
                 continue
             if self.is_due(self.cfg.log_interval):
                 self._report(tracker, on_progress)
             stop = process_group.agree(signals.received if signals else None)
-            saved = self.save() if stop or self.is_due(self.cfg.save_interval) else None
+            is_late, saved = process_group.agree(int(clock.is_due())), None
+            if stop or is_late or self.is_due(self.cfg.save_interval):
+                with clock.saving():
+                    saved = self.save()
             for extra in self.extras:
                 extra.after_saving(self, tracker)
             if stop and self.iteration < self.cfg.max_iterations:

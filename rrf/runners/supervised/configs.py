@@ -109,7 +109,8 @@ class SupervisedRunnerCfg(RunnerCfg):
     validation_interval: int = 250
     """Steps between validations."""
     save_interval: int = 500
-    """Steps between checkpoints. The last step always writes one."""
+    """Steps between checkpoints. The last step always writes one, and so does one at which the
+    last checkpoint is ten minutes old."""
     num_checkpoints_kept: int = 2
     """Number of newest checkpoints to keep; older ones of this run are removed."""
     log_interval: int = 25

@@ -28,6 +28,7 @@ from rrf.runners.checkpoints.imported import published_facts
 from rrf.runners.ema import EMA
 from rrf.runners.interruption import Interrupted, Position, SignalWatch
 from rrf.runners.optimizers import build_adamw, freeze, set_lr
+from rrf.runners.save_clock import SaveClock
 from rrf.runners.schedule import schedule_factor
 from rrf.runners.sharded_tensors import whole
 from rrf.runners.supervised.advantage import with_advantage, with_dropout
@@ -151,7 +152,7 @@ class SupervisedRunner:
         tracker = tracker or NullTracker()
         self._resume()
         wall, cpu = time.monotonic() - self._wall_s, time.process_time() - self._cpu_s
-        window, window_start = [], time.monotonic()
+        window, window_start, clock = [], time.monotonic(), SaveClock()
         with torch.random.fork_rng():
             while self.step < self.cfg.max_steps:
                 with explained(self.policy, self.cfg, self.device):
@@ -166,8 +167,10 @@ class SupervisedRunner:
                     if on_progress:
                         on_progress(progress)
                     window, window_start = [], time.monotonic()
-                if self._is_due(self.cfg.save_interval) or stop:
-                    self.save()
+                is_late = process_group.agree(int(clock.is_due()))
+                if self._is_due(self.cfg.save_interval) or stop or is_late:
+                    with clock.saving():
+                        self.save()
                 if stop and self.step < self.cfg.max_steps:
                     raise Interrupted(stop, f"saved {checkpoint.latest(self.run_dir)}")
         return self._result()

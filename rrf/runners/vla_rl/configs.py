@@ -151,7 +151,8 @@ class RoundsCfg(RunnerCfg):
     only_eval: bool = False
     """Only validate `init_from`, without training."""
     save_interval: int = 8
-    """Rounds between checkpoints."""
+    """Rounds between checkpoints. There is one after the first round too and, unless rounds are
+    played ahead (`max_staleness`), whenever the last one is ten minutes old."""
     num_checkpoints_kept: int = 2
     """Number of newest checkpoints to keep. Older ones are removed, except the best one."""
     resume_dir: str | None = None

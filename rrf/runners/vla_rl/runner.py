@@ -24,6 +24,7 @@ from rrf.runners.checkpoints import checkpoint
 from rrf.runners.checkpoints.deployable import deployable_digest
 from rrf.runners.env_failure import env_failure
 from rrf.runners.interruption import Interrupted, Position, SignalWatch, StopRequestedError
+from rrf.runners.save_clock import SaveClock
 from rrf.runners.schedule import schedule_factor
 from rrf.runners.tracker import NullTracker, Tracker
 from rrf.runners.vla_rl.configs import RoundsCfg
@@ -164,7 +165,7 @@ class VLARLRunner:
         return self.save()
 
     def _loop(self, tracker: Tracker, on_progress: Callable[[RoundProgress], None] | None) -> None:
-        cfg = self.cfg
+        cfg, clock = self.cfg, SaveClock()
         self._validate_if_due(tracker, is_last=cfg.only_eval)
         while not cfg.only_eval and self.round < cfg.max_rounds:
             progress = self._next_round()
@@ -176,8 +177,11 @@ class VLARLRunner:
             if self._validate_if_due(tracker, self.round == cfg.max_rounds):
                 progress.validation = self.validations[-1]["success"]
                 shown = self.metrics
-            if self._is_saved(self.round) or self._skipped_in_row:
-                self.save()
+            # With rounds played ahead, a checkpoint decides with which weights the next one is.
+            is_late = not cfg.max_staleness and clock.is_due()
+            if self._is_saved(self.round) or self._skipped_in_row or is_late:
+                with clock.saving():
+                    self.save()
             tracker.log_metrics(shown, self.round)
             if on_progress:
                 on_progress(progress)
@@ -188,8 +192,8 @@ class VLARLRunner:
                 raise ValueError(no_contrast(played, max_groups, _MAX_SKIPPED, path))
 
     def _is_saved(self, number: int) -> bool:
-        """Whether a checkpoint follows when this many rounds are done."""
-        return number % self.cfg.save_interval == 0 or number == self.cfg.max_rounds
+        """Whether a checkpoint follows when this many rounds are done; the first is soon lost."""
+        return number % self.cfg.save_interval == 0 or number in (1, self.cfg.max_rounds)
 
     def _plays_ahead(self) -> bool:
         """Whether the next round is played during this one's update.
