@@ -4,13 +4,20 @@ Fine-tuning at their real size, and the same architectures with 4 million parame
 from random weights on a laptop.
 
 The recipes of real size are those of the papers: low-rank adapters of rank 32 in all linear layers.
-They start from the published openvla-7b, which `rrf models setup` fetches.
+They start from the published openvla-7b, which `rrf models setup` fetches, and see images and read
+instructions as it does.
 """
 
 from rrf.algorithms.vla.configs import AugmentationCfg, BehaviorCloningCfg
 from rrf.envs.metaworld.tasks import INSTRUCTIONS
 from rrf.networks.vlm.configs import ImageRuleCfg, LoRACfg, TokenizerCfg
-from rrf.networks.vlm.prismatic.configs import LlamaCfg, PrismaticCfg, RandomWeights, TowerCfg
+from rrf.networks.vlm.prismatic.configs import (
+    OPENVLA_IMAGE,
+    LlamaCfg,
+    PrismaticCfg,
+    RandomWeights,
+    TowerCfg,
+)
 from rrf.networks.vocabulary import vocabulary_of
 from rrf.policies.vla.configs import ActionHeadCfg
 from rrf.policies.vla.heads.action_tokens_configs import ActionTokenHeadCfg
@@ -74,9 +81,12 @@ def _fine_tuning(
                 tuning=LoRACfg(rank=32, alpha=16, target=ALL_LINEAR),
                 gradient_checkpointing=True,
                 dtype="bf16",
+                image=OPENVLA_IMAGE,
+                instructions="lower",
             ),
             head=head,
             prompt=PROMPT,
+            clips_state=head.sees_state,
             state_normalization="quantile",
             action_normalization="quantile",
         ),

@@ -45,9 +45,24 @@ class ImageRuleCfg(Cfg):
 
     size: tuple[int, int] = (224, 224)
     """Height and width in pixels that the tower sees."""
-    fit: typing.Literal["pad", "stretch", "crop"] = "pad"
+    fit: typing.Literal["pad", "stretch", "crop", "shortest"] = "pad"
     """If the ratio of the sides differs. pad: black bars around the whole image. stretch: the ratio
-    changes. crop: the longer side is cut on both ends."""
+    changes. crop: the longer side is cut on both ends. shortest: the shorter side becomes that of
+    `size`, the ratio is kept, and in the end the image is stretched to `size` (bicubic)."""
+    filter: typing.Literal["bilinear", "lanczos", "area"] = "bilinear"
+    """How an image is resized, always with antialiasing. bilinear: as Pillow and JAX do. lanczos:
+    as TensorFlow's lanczos3. area: the mean of the pixels that become one, as OpenCV's INTER_AREA.
+    """
+    jpeg_quality: int | None = None
+    """Quality of a JPEG, 1 to 95, that images pass through first, as in OpenVLA's evaluations. null
+    for none."""
+    keeps: float = 1.0
+    """Part of each side that is kept, about the centre, after an image has been resized. The kept
+    part is brought to the same size again. 1 keeps all."""
+    cut: typing.Literal["points", "pixels"] = "points"
+    """How the centre is kept. points: it is sampled bilinearly at points from edge to edge, as
+    TensorFlow's crop_and_resize does. pixels: whole pixels are cut off, and the rest is resized by
+    `filter`."""
     mean: tuple[float, float, float] = (0.5, 0.5, 0.5)
     """Subtracted from the channels, which are 0 to 1 before."""
     std: tuple[float, float, float] = (0.5, 0.5, 0.5)
@@ -59,6 +74,10 @@ class ImageRuleCfg(Cfg):
                 f"size is {self.size} and std is {self.std}, allowed: sizes of 1 or more, and std "
                 "above 0"
             )
+        if not 0 < self.keeps <= 1:
+            raise ValueError(f"keeps is {self.keeps}, allowed: above 0, at most 1")
+        if self.jpeg_quality is not None and not 1 <= self.jpeg_quality <= 95:
+            raise ValueError(f"jpeg_quality is {self.jpeg_quality}, allowed: 1 to 95, or null")
 
 
 @configclass

@@ -19,6 +19,7 @@ from torch import nn
 from torch.nn import functional
 
 from rrf.data.dataset.action_representation import PREDICTED
+from rrf.data.dataset.transforms import Mode, ModeOfDimension
 from rrf.data.schema import ACTION, STATE, Batch, Observation
 from rrf.networks.mlp import MLP
 from rrf.networks.vlm.backbone import View
@@ -104,6 +105,8 @@ class VLMPolicy(nn.Module):
         states_bpd = observation.state.reshape(len(observation), -1, self.cfg.state_dim)
         # the present one, then the past
         states_bpd = of_rows(self.normalize_state, observation).apply(states_bpd)
+        if self.cfg.clips_state:
+            states_bpd = clipped(states_bpd, self.cfg.state_normalization, self.cfg.state_modes)
         state = states_bpd.reshape(len(observation), -1)
         images = [] if seen else [self._images(observation, name) for name in self.cfg.slots]
         is_shown = shown(self.cfg, tags)[:, : len(images)]
@@ -209,14 +212,21 @@ class VLMPolicy(nn.Module):
     def _target(self, action_bha: np.ndarray, observation: Observation) -> torch.Tensor:
         """What the head should predict for actions in physical units, [B, H, A]."""
         predicted = self.representation.apply(action_bha, observation.state)
-        return self._tensor(of_rows(self.normalize_action, observation).apply(predicted))
+        normalized = of_rows(self.normalize_action, observation).apply(predicted)
+        return self._tensor(self._clipped_action(normalized))
 
     def _executable(self, actions_bhp: torch.Tensor, observation: Observation) -> np.ndarray:
         """What the head predicted as actions in physical units, float32 [B, H, A]."""
         predicted = actions_bhp[..., : self.action_dim].float().cpu().numpy()
+        predicted = self._clipped_action(predicted)
         return self.representation.invert(
             of_rows(self.normalize_action, observation).invert(predicted), observation.state
         )
+
+    def _clipped_action(self, normalized: np.ndarray) -> np.ndarray:
+        if not self.cfg.clips_actions:
+            return normalized
+        return clipped(normalized, self.cfg.action_normalization, self.cfg.action_modes)
 
     def _images(self, observation: Observation, camera: str | None) -> torch.Tensor:
         """uint8 [B, H, W, 3]; black where the robot has no such camera."""
@@ -251,6 +261,14 @@ class VLMPolicy(nn.Module):
 
     def _tensor(self, values: np.ndarray) -> torch.Tensor:
         return torch.from_numpy(np.ascontiguousarray(values, dtype=np.float32)).to(self.device)
+
+
+def clipped(
+    values: np.ndarray, normalization: Mode, modes: Mapping[int, ModeOfDimension]
+) -> np.ndarray:
+    """Normalised values [..., D], clipped to [-1, 1] where not mean and std normalise them."""
+    is_clipped = [modes.get(d, normalization) != "mean_std" for d in range(values.shape[-1])]
+    return np.where(is_clipped, values.clip(-1, 1), values)
 
 
 def advantages_of(observation: Observation) -> list[int]:

@@ -69,6 +69,10 @@ class VLMPolicyCfg(PolicyCfg):
     """Dimensions of the state with a normalisation of their own, e.g. {6: none}."""
     action_modes: dict[int, ModeOfDimension] = {}
     """Dimensions of the action with a normalisation of their own."""
+    clips_state: bool = False
+    """Clip the normalised state to [-1, 1], except where mean and std normalise it."""
+    clips_actions: bool = False
+    """Clip normalised actions in the same way: those to learn from, and those predicted."""
     relative_actions: list[tuple[int, int]] = []
     """Pairs of an action dimension and the state dimension that measures the same: these actions
     are predicted relative to the state when the chunk begins."""

@@ -62,6 +62,29 @@ def policy_of_family(parent: Path, policy: PolicyCfg) -> PolicyCfg:
     return saved
 
 
+def warn_of_other_inputs(parent: Path, policy: PolicyCfg) -> None:
+    """Say where a run would prepare images, instructions or states unlike its parent."""
+    saved = _policy_of(parent)
+    if saved is None or not isinstance(policy, VLMPolicyCfg):
+        return
+    pair = [_preparation(each) for each in (saved, policy)]
+    if lines := checkpoint.config_differences(*pair):
+        warnings.warn(
+            f"{parent} was trained with other inputs: {'; '.join(lines)} (parent -> this run). "
+            "Give the parent's if this is not meant",
+            stacklevel=2,
+        )
+
+
+def _preparation(policy: VLMPolicyCfg) -> dict:
+    data, backbone = policy.to_dict(), policy.backbone.to_dict()
+    fields = ("prompt", "clips_state", "clips_actions")
+    of_backbone = {f"backbone.{n}": backbone[n] for n in ("image", "instructions") if n in backbone}
+    return {f"policy.{n}": data[n] for n in fields} | {
+        f"policy.{n}": value for n, value in of_backbone.items()
+    }
+
+
 def statistics(cfg: SupervisedRunnerCfg, split: Split, parent: Path | None) -> Mapping:
     """The statistics with which a run normalises, those of several robots by tag.
 

@@ -85,7 +85,9 @@ class RobotFrames:
         return Batch(observation, action, is_pad)
 
     def _image(self, seen: Observation, camera: str | None) -> np.ndarray:
-        rule = self._policy.backbone.image
+        rule = self._policy.backbone.image.replace(
+            keeps=1.0, jpeg_quality=None
+        )  # the backbone does that
         if camera is None:
             return np.zeros((len(seen), *rule.size, 3), np.uint8)
         images_b3hw = fitted(torch.from_numpy(seen.images[camera]), rule)

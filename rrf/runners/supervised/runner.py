@@ -46,7 +46,12 @@ from rrf.runners.supervised.parallel import (
     shares,
     summed,
 )
-from rrf.runners.supervised.parent import policy_of_family, statistics, with_parent_robots
+from rrf.runners.supervised.parent import (
+    policy_of_family,
+    statistics,
+    warn_of_other_inputs,
+    with_parent_robots,
+)
 from rrf.runners.tracker import NullTracker, Tracker
 
 
@@ -90,6 +95,8 @@ class SupervisedRunner:
         cfg.check_parent()
         if parent:
             policy_of_family(parent, cfg.policy)
+            if not process_group.rank():
+                warn_of_other_inputs(parent, cfg.policy)
             self.lineage = self.lineage.replace(parent_checkpoint=deployable_digest(parent))
         begun = checkpoint.latest(self.run_dir)
         # A resumed run normalises as it began, however statistics are made by now.

@@ -7,6 +7,8 @@ from PIL import Image
 
 from rrf.networks.vlm.configs import ImageRuleCfg
 from rrf.networks.vlm.images import fitted, normalized
+from rrf.networks.vlm.prismatic.configs import OPENVLA_IMAGE
+from tests.golden_files import GOLDEN
 
 
 def image(height, width):
@@ -62,3 +64,50 @@ def test_channels_are_normalised_one_by_one():
 def test_other_images_are_refused(wrong):
     with pytest.raises(ValueError, match=r"expected uint8\[B, H, W, 3\]"):
         fitted(wrong, ImageRuleCfg(size=(4, 4)))
+
+
+OPENVLA = np.load(GOLDEN / "openvla_images.npz")
+
+
+@pytest.mark.parametrize("case", sorted({name.partition("/")[0] for name in OPENVLA}))
+def test_images_of_openvla_are_those_of_tensorflow(case):
+    picture, resized, cropped, whole = (
+        torch.from_numpy(OPENVLA[f"{case}/{step}"])
+        for step in ("image", "resized", "cropped", "whole")
+    )
+    size = (resized.shape[0], resized.shape[1])
+    rule = OPENVLA_IMAGE.replace(size=size)
+
+    def levels_off(image, used, wanted):
+        made = fitted(image[None], used)[0].permute(1, 2, 0)
+        return (made.int() - wanted.int()).abs().float()
+
+    for image, used, wanted in (
+        (picture, rule.replace(keeps=1.0), resized),
+        (resized, rule, cropped),
+        (picture, rule, cropped),
+    ):
+        off = levels_off(image, used, wanted)
+        assert off.max() <= 1
+        assert off.mean() < 1e-3
+    before = levels_off(picture, ImageRuleCfg(size=size, fit="stretch"), cropped).mean()
+    assert before > 5  # what it was
+    # TensorFlow reads JPEGs less exactly than Pillow
+    assert levels_off(picture, rule.replace(jpeg_quality=95), whole).mean() < 2
+    assert levels_off(picture, rule, whole).mean() > 2
+
+
+def test_a_centre_of_whole_pixels_and_the_shorter_side():
+    ramp = torch.arange(40, dtype=torch.uint8).expand(1, 20, 40)[..., None].repeat(1, 1, 1, 3) * 5
+    rule = ImageRuleCfg(size=(20, 40), fit="stretch", keeps=0.5, cut="pixels")
+    kept = fitted(ramp, rule)[0, 0]
+    assert (kept[0, 0], kept[0, -1]) == (50, 145)  # pixels 10 to 29
+    wide = fitted(ramp, ImageRuleCfg(size=(10, 16), fit="shortest", filter="area"))
+    assert wide.shape == (1, 3, 10, 16)  # 10 x 20 before it was stretched
+
+
+def test_wrong_rules_are_refused():
+    with pytest.raises(ValueError, match="keeps is 0"):
+        ImageRuleCfg(keeps=0)
+    with pytest.raises(ValueError, match="jpeg_quality is 100, allowed: 1 to 95"):
+        ImageRuleCfg(jpeg_quality=100)

@@ -21,6 +21,7 @@ from rrf.runners.checkpoints.deployable import deployable_digest
 from rrf.runners.interruption import Interrupted, SignalWatch
 from rrf.runners.supervised.frames import open_split
 from rrf.runners.supervised.runner import SupervisedRunner
+from tests.policies.vla.tiny_models import BACKBONES
 from tests.runners.supervised.conftest import (
     SCHEMA,
     make_episode,
@@ -253,6 +254,16 @@ def test_fine_tuning_starts_from_the_parents_weights_and_keeps_its_normalisation
     child.run()
     manifest = json.loads((checkpoint.latest(tmp_path / "child") / "manifest.json").read_text())
     assert manifest["lineage"]["parent_checkpoint"] == deployable_digest(path)
+
+
+def test_a_run_that_prepares_images_unlike_its_parent_says_so(dataset, tmp_path):
+    cfg = tiny_run_cfg(dataset, max_steps=1)
+    policy = VLMPolicyCfg(backbone=BACKBONES["mock"], chunk_length=2).fitted(SCHEMA)
+    train(cfg.replace(policy=policy), tmp_path / "parent")
+    other = policy.backbone.replace(image=policy.backbone.image.replace(keeps=0.9))
+    child = cfg.replace(policy=policy.replace(backbone=other), init_from=str(tmp_path / "parent"))
+    with pytest.warns(UserWarning, match=r"policy.backbone.image.keeps: 1.0 -> 0.9 \(parent"):
+        make_runner(child, tmp_path / "child")
 
 
 def write_trembling(root):

@@ -3,6 +3,7 @@
 The defaults are the sizes of the published 7 B model.
 """
 
+import math
 import typing
 
 from rrf.config import Cfg, configclass
@@ -80,6 +81,11 @@ class LlamaCfg(Cfg):
             )
 
 
+OPENVLA_IMAGE = ImageRuleCfg(fit="stretch", filter="lanczos", keeps=math.sqrt(0.9))
+"""How OpenVLA sees images: of 224 pixels, and of these the middle 90 %, as the random crops of its
+training leave."""
+
+
 @configclass(builds="rrf.networks.vlm.prismatic.backbone:PrismaticBackbone")
 class PrismaticCfg(BackboneCfg):
     """DINOv2 and SigLIP side by side, a projector, and Llama."""
@@ -119,6 +125,12 @@ class PrismaticCfg(BackboneCfg):
     """How weights begin if none are loaded. stock: as timm, torch and transformers draw them, which
     in a small model makes almost the same tokens of all images. keep_variance: weights that neither
     shrink nor enlarge what passes, and towers that know where a patch is."""
+
+    instructions: typing.Literal["as_given", "lower"] = "as_given"
+    """How an instruction is written into a prompt. lower: in small letters, as OpenVLA does."""
+
+    def cleaned(self, instruction: str) -> str:
+        return instruction.lower() if self.instructions == "lower" else instruction
 
     @property
     def width(self) -> int:

@@ -141,7 +141,7 @@ class OpenVLA:
     def fitted(self, folder: Path, cfg: VLMPolicyCfg, group: str | None) -> VLMPolicyCfg:
         config = openvla.config_of(folder)
         stats = openvla.norm_stats_of(config, self._dataset(folder, group), cfg.state_dim)
-        return cfg.replace(
+        return openvla.fitted(folder, cfg).replace(
             state_dim=cfg.state_dim or len(stats[STATE]["q01"]),
             action_dim=len(stats[ACTION]["q01"]),
         )

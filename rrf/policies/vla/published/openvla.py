@@ -8,11 +8,17 @@ plain in the safetensors and wrapped in vision_backbone--*.pt, which also holds 
 Statistics become those of a dataset of ours: `proprio` is the state, and `mask` says which
 dimensions are normalised. Where a range is empty, its upper end is raised by 1e-8, as in OFT's own
 formula, so that a constant stays a constant.
+
+Images and instructions are prepared as in their evaluations (experiments/robot of either project):
+a JPEG of quality 95, Lanczos to 224 pixels, the middle 90 % of the area, small letters; OFT clips
+the normalised state to [-1, 1]. TensorFlow reads JPEGs by a less exact transform, which differs by
+1 of 255 on the mean. config.json of a policy of rrf says how that one did it.
 """
 
 import functools
 import json
 import pickle
+import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -20,11 +26,13 @@ import safetensors
 import torch
 
 from rrf import atomic
+from rrf.data.formats.json_files import read_object
 from rrf.data.schema import ACTION, STATE
 from rrf.networks import tensor_files
 from rrf.networks.tensor_files import shapes_of
 from rrf.networks.vlm.build import merged_weights
-from rrf.networks.vlm.prismatic.configs import PrismaticCfg
+from rrf.networks.vlm.configs import ImageRuleCfg
+from rrf.networks.vlm.prismatic.configs import OPENVLA_IMAGE, PrismaticCfg
 from rrf.networks.vlm.prismatic.names import own_name, published_name
 from rrf.networks.vlm.weights import check_names, plain_tensors, weight_files
 from rrf.policies.vla.heads.action_tokens_configs import ActionTokenHeadCfg
@@ -42,6 +50,31 @@ _COMPONENTS = {
 }
 _OWN = ("head.log_std_ha",)  # the std of reinforcement learning, which no published file has
 _EMPTY_RANGE = 1e-8
+_STATISTICS = "dataset_statistics.json"
+_ONLY = {
+    "image_resize_strategy": "resize-naive",
+    "use_fused_vision_backbone": True,
+    "arch_specifier": "no-align+fused-gelu-mlp",
+    "output_projector_states": False,
+}
+"""Settings of config.json that have one value here."""
+_HONOURED = ("norm_stats", "image_sizes", "n_action_bins", "pad_to_multiple_of", "text_config")
+_HARMLESS = {
+    "rrf": "our own",
+    "auto_map": "which code of the hub reads the model",
+    "hf_llm_id": "a name; the sizes are those of the weights",
+    "llm_backbone_id": "a name",
+    "vision_backbone_id": "a name",
+    "timm_model_ids": "names",
+    "llm_max_length": "prompts are shorter",
+    "pad_token_id": "padding is masked",
+    "timm_override_act_layers": "checked",
+    "torch_dtype": "number format of the file",
+    "model_type": "checked",
+}
+_JPEG_QUALITY = 95  # of TensorFlow's encode_jpeg
+_AS_THEIRS = (OPENVLA_IMAGE.filter, OPENVLA_IMAGE.keeps, "lower")
+_OURS = "rrf"  # in config.json: how a policy of rrf sees images and reads instructions
 _ADAPTER_ALPHA = 16  # OFT's alpha is the rank, but at most this
 
 Published = tuple[tuple[int, ...], Callable[[], torch.Tensor]]  # a tensor's shape, and its loader
@@ -88,6 +121,21 @@ def fill(policy: VLMPolicy, folder: str | Path) -> None:
     with torch.no_grad():
         for name, (_, load) in published.items():
             targets[name].copy_(load())
+
+
+def fitted(folder: Path, cfg: VLMPolicyCfg) -> VLMPolicyCfg:
+    """`cfg` with images and instructions as the original's evaluation prepares them, or as the
+    policy of rrf that was written into the folder did."""
+    config, backbone = config_of(folder), _backbone_cfg(cfg)
+    _check_config(config, backbone, folder / "config.json")
+    if (ours := config.get(_OURS)) is None:
+        size = tuple(config.get("image_sizes") or backbone.image.size)
+        image = OPENVLA_IMAGE.replace(size=size, jpeg_quality=_JPEG_QUALITY)
+        backbone = backbone.replace(image=image, instructions="lower")
+        return cfg.replace(backbone=backbone, clips_state=cfg.head.sees_state)
+    image = ImageRuleCfg.from_dict(ours["image"])
+    backbone = backbone.replace(image=image, instructions=ours["instructions"])
+    return cfg.replace(backbone=backbone, clips_state=ours["clips_state"])
 
 
 def norm_stats_of(config: Mapping, dataset: str, state_dim: int = 0) -> dict[str, dict]:
@@ -180,6 +228,14 @@ def write(policy: VLMPolicy, folder: str | Path, dataset: str, norm_stats: Mappi
         (folder / name).write_text(text, encoding="utf-8")
     stats = {"action": dict(norm_stats[ACTION]), "proprio": dict(norm_stats[STATE])}
     text = {"model_type": "llama", "vocab_size": cfg.language.vocabulary_size}
+    if (cfg.image.filter, cfg.image.keeps, cfg.instructions) != _AS_THEIRS:
+        warnings.warn(
+            "other programs resize images with Lanczos, keep the middle 90 % of their area and "
+            "write instructions in small letters; this policy was trained with filter "
+            f"{cfg.image.filter}, {cfg.image.keeps**2:.0%} of the area, and instructions "
+            f"{cfg.instructions} (policy.backbone.image, policy.backbone.instructions)",
+            stacklevel=2,
+        )
     config = {
         "architectures": ["OpenVLAForActionPrediction"],
         "model_type": "openvla",
@@ -188,6 +244,11 @@ def write(policy: VLMPolicy, folder: str | Path, dataset: str, norm_stats: Mappi
         "use_fused_vision_backbone": True,
         "text_config": text,
         "norm_stats": {dataset: stats},
+        _OURS: {
+            "image": cfg.image.to_dict(),
+            "instructions": cfg.instructions,
+            "clips_state": policy.cfg.clips_state,
+        },
     }
     if isinstance(policy.cfg.head, ActionTokenHeadCfg):
         config["n_action_bins"] = policy.cfg.head.num_bins
@@ -224,7 +285,34 @@ def config_of(folder: Path) -> dict:
             f"{file} is of model_type '{config.get('model_type')}', expected 'openvla': this is a "
             "checkpoint of another family"
         )
+    statistics = folder / _STATISTICS
+    if statistics.is_file():  # of a fine-tuning; config.json then has those of its base
+        config["norm_stats"] = read_object(statistics)
     return config
+
+
+def _check_config(config: Mapping, cfg: PrismaticCfg, file: Path) -> None:
+    """Raise ValueError for a setting that is neither honoured nor known to change no action."""
+    for name, allowed in _ONLY.items():
+        if config.get(name, allowed) != allowed:
+            raise ValueError(
+                f"{file} has {name} {config[name]}, which cannot be had; allowed: {allowed}"
+            )
+    if any(config.get("timm_override_act_layers") or ()):
+        raise ValueError(f"{file} overrides activations (timm_override_act_layers), allowed: null")
+    text, language = config.get("text_config") or {}, cfg.language
+    for name, ours in (("rms_norm_eps", language.norm_eps), ("rope_theta", language.rope_theta)):
+        if text.get(name, ours) != ours:
+            raise ValueError(
+                f"{file} has text_config.{name} {text[name]}, but the policy has {ours}"
+            )
+    if text.get("rope_scaling") is not None:
+        raise ValueError(f"{file} has text_config.rope_scaling, which cannot be had")
+    from transformers import PretrainedConfig
+
+    known = {*_ONLY, *_HONOURED, *_HARMLESS, *PretrainedConfig().to_dict()}
+    if unknown := next((name for name in config if name not in known), None):
+        raise ValueError(f"{file} has the setting {unknown}, which is not known to be harmless")
 
 
 def _check_sizes(config: Mapping, cfg: VLMPolicyCfg, folder: Path) -> None:

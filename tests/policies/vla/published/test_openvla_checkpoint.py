@@ -1,7 +1,9 @@
 """Checkpoints in the layout of OpenVLA and OpenVLA-OFT: read, written, refused."""
 
+import dataclasses
 import json
 import os
+import warnings
 
 import numpy as np
 import pytest
@@ -9,7 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from rrf.data.schema import ACTION, STATE
-from rrf.networks.vlm.prismatic.configs import PrismaticCfg
+from rrf.networks.vlm.prismatic.configs import OPENVLA_IMAGE, PrismaticCfg
 from rrf.networks.vlm.prismatic.names import own_name, published_name
 from rrf.policies.vla.published import openvla
 from tests.policies.vla.heads.test_openvla_heads import (
@@ -174,3 +176,65 @@ def test_every_tensor_of_the_published_7b_model_has_a_place():
         backbone = PrismaticCfg().build()
     assert {own_name(name, film=False) for name in published_names()} == set(backbone.state_dict())
     assert {published_name(name) for name in backbone.state_dict()} == set(published_names())
+
+
+def as_theirs(folder, **changes):
+    """A folder as its makers write it, without what rrf notes about its own policies."""
+    file = folder / "config.json"
+    config = json.loads(file.read_text())
+    del config["rrf"]
+    file.write_text(json.dumps(config | changes))
+    return folder
+
+
+def test_an_import_prepares_images_and_instructions_as_the_original_does(tmp_path):
+    policy = written(tmp_path, REGRESSION)
+    cfg = openvla.fitted(tmp_path, policy.cfg)
+    assert cfg == policy.cfg  # written by rrf, which notes how
+    size = policy.cfg.backbone.image.size
+    cfg = openvla.fitted(as_theirs(tmp_path, image_sizes=list(size)), policy.cfg)
+    image = cfg.backbone.image
+    assert (image.size, image.fit, image.filter, image.jpeg_quality) == (
+        size, "stretch", "lanczos", 95,
+    )  # fmt: skip
+    assert image.keeps**2 == pytest.approx(0.9)
+    assert cfg.clips_state
+    again = openvla.read(tmp_path, "lab", cfg)
+    seen = observation()
+    prompts = again.context(dataclasses.replace(seen, instruction=["Pick UP the Cup"] * len(seen)))
+    assert all("pick up the cup" in prompt for prompt in prompts.view.prompts)
+    far = again.context(dataclasses.replace(seen, state=seen.state * 0 + 7.0))
+    assert (far.state == 1).all()  # beyond q99
+
+
+def test_statistics_of_a_fine_tuning_replace_those_of_its_base(tmp_path):
+    cfg = written(tmp_path).cfg
+    tuned = {"action": STATS[ACTION] | {"q99": [5.0, 0.5, 1.0]}, "num_trajectories": 3}
+    (tmp_path / "dataset_statistics.json").write_text(json.dumps({"tuned": tuned}))
+    assert openvla.read(tmp_path, "tuned", cfg).normalize_action.scale[0] == 3.0
+    with pytest.raises(ValueError, match="no statistics of dataset 'lab'; known: tuned"):
+        openvla.read(tmp_path, "lab", cfg)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"image_resize_strategy": "letterbox"}, "image_resize_strategy letterbox, which cannot"),
+        ({"timm_override_act_layers": ["quick_gelu", None]}, "overrides activations"),
+        ({"text_config": {"rope_theta": 5e5}}, r"text_config.rope_theta 500000.0, but .* 10000.0"),
+        ({"proprio_in_prompt": True}, "the setting proprio_in_prompt, which is not known"),
+    ],
+)
+def test_a_setting_that_would_change_actions_unnoticed_is_refused(tmp_path, changes, message):
+    cfg = written(tmp_path).cfg
+    with pytest.raises(ValueError, match=message):
+        openvla.fitted(as_theirs(tmp_path, **changes), cfg)
+
+
+def test_an_export_says_what_other_programs_do_otherwise(tmp_path):
+    with pytest.warns(UserWarning, match=r"keep the middle 90 % .* trained with filter bilinear"):
+        written(tmp_path / "plain")
+    image = OPENVLA_IMAGE.replace(size=(16, 16))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        written(tmp_path / "alike", TOKENS, image=image, instructions="lower")
