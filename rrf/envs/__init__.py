@@ -20,6 +20,7 @@ __getattr__ = lazy_attributes(
     __name__,
     {
         "as_gymnasium": "rrf.envs.gymnasium.vector:as_gymnasium",
+        "as_gymnasium_env": "rrf.envs.gymnasium.single:as_gymnasium_env",
         "as_sb3": "rrf.envs.gymnasium.stable_baselines3:as_sb3",
     },
     ["ENVS"],

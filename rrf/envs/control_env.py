@@ -16,6 +16,7 @@ width of a group or of a frame, T frames of a motion, J joints.
 import dataclasses
 import math
 import typing
+from collections.abc import Sequence
 
 import torch
 from tensordict import TensorDict
@@ -197,6 +198,28 @@ def _check_finite(value: torch.Tensor, name: str, envs: torch.Tensor | None, whe
         f"{where} returned {value[tuple(place)].item()} in {name} of environment {env}"
         + (f", dimension {place[1]}" if len(place) > 1 else "")
     )
+
+
+@typing.runtime_checkable
+class ResetsSome(typing.Protocol):
+    """A `ControlEnv` that can begin new episodes in some of its environments only."""
+
+    has_seeds: bool
+    """Whether every environment has random numbers of its own, and so a seed."""
+
+    def reset_envs(
+        self,
+        env_ids: Sequence[int],
+        seeds: Sequence[int | None] | None = None,
+        options: dict[str, typing.Any] | None = None,
+    ) -> TensorDict:
+        """Begin new episodes in `env_ids`; returns the current observations of all environments.
+
+        Args:
+            seeds: One for each of `env_ids`, where `has_seeds`.
+            options: What the task's own `reset` takes, where it takes something.
+        """
+        ...
 
 
 @typing.runtime_checkable

@@ -40,6 +40,7 @@ _REWARD_PREFIX = "reward_"
 _REST = "reward_rest"
 _NUM_SCRATCH_STEPS = 3
 _BOOLS = (bool, np.bool_)
+_NONE = np.empty(0, np.int64)
 _SHORT = 2**32  # some simulators (dm-control) take smaller seeds only
 _OF_STEP = (
     "the 5 values that Gymnasium defines: observation, reward, terminated, truncated, info (the "
@@ -57,6 +58,9 @@ class GymnasiumEnv(OfRslRl):
     (`rrf.envs.gymnasium.spaces`). Environment i starts with a seed mixed from (seed, i), so the
     same seed and actions give the same trajectories.
     """
+
+    has_seeds: typing.ClassVar[bool] = True
+    can_hold: typing.ClassVar[bool] = True
 
     def __init__(
         self, cfg: GymnasiumEnvCfg, seed: int = 0, device: torch.device | str = "cpu"
@@ -91,11 +95,20 @@ class GymnasiumEnv(OfRslRl):
         )
         self.before_reset: Callable[[list[int]], None] | None = None
         self._infos: list[dict] = []
+        self._held = _NONE
         self.set_progress(0, seed)
 
     def get_observations(self) -> TensorDict:
         """The current observations, {"policy": float32 [N, O]}."""
         return self._group(self._observations)
+
+    @property
+    def observation_bounds(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+        """The bounds of each group of observations, float32 [O] each."""
+        flat = spaces.flatten_space(self.gym_envs[0].observation_space)
+        assert isinstance(flat, spaces.Box)
+        low, high = (bound.astype(np.float32)[self._visible] for bound in (flat.low, flat.high))
+        return {"policy": (low, high)}
 
     def to_task(self, actions: np.ndarray) -> np.ndarray:
         """Actions of a policy, [M, A], as the task takes them."""
@@ -110,6 +123,26 @@ class GymnasiumEnv(OfRslRl):
         self._reset_all([None] * self.num_envs)
         return self.get_observations(), {}
 
+    def reset_envs(
+        self,
+        env_ids: Sequence[int],
+        seeds: Sequence[int | None] | None = None,
+        options: dict[str, typing.Any] | None = None,
+    ) -> TensorDict:
+        """See `rrf.envs.control_env.ResetsSome`. A seed is the one of Gymnasium's `reset`."""
+        observations = self._observations.copy()
+        for env, seed in zip(env_ids, seeds or [None] * len(env_ids), strict=True):
+            observations[env] = self._first_observation(env, seed, options)
+        self._check(observations)
+        lengths = self.episode_length_buf.clone()
+        lengths[list(env_ids)] = 0
+        self._observations, self.episode_length_buf, self._infos = observations, lengths, []
+        return self.get_observations()
+
+    def hold(self, env_ids: Sequence[int]) -> None:
+        """Leave some environments as they are in the next step, which takes no action there."""
+        self._held = np.asarray(env_ids, np.int64)
+
     def step(self, actions: torch.Tensor) -> tuple[TensorDict, torch.Tensor, torch.Tensor, dict]:
         """See `ControlEnv.step`.
 
@@ -122,6 +155,9 @@ class GymnasiumEnv(OfRslRl):
         """
         observations, rewards, terminated, truncated = self._advance(self._map_actions(actions))
         self.episode_length_buf = self.episode_length_buf + 1  # not +=: the caller may hold it
+        if len(self._held):
+            self.episode_length_buf[self._held] -= 1
+            self._held = _NONE
         late = self.episode_length_buf.cpu().numpy() >= self.max_episode_length
         time_outs = (truncated | late) & ~terminated
         dones = terminated | time_outs
@@ -264,7 +300,12 @@ class GymnasiumEnv(OfRslRl):
         truncated = np.empty(self.num_envs, bool)
         infos: list = [None] * self.num_envs
         reward: typing.Any
+        held = set(self._held.tolist())
         for env, gym_env in enumerate(self.gym_envs):
+            if env in held:
+                rewards[env], terminated[env], truncated[env], infos[env] = 0.0, False, False, {}
+                observations[env] = 0.0  # the last one follows below
+                continue
             try:
                 result = gym_env.step(actions[env])
             except Exception as error:  # the code is not ours and may raise anything
@@ -292,6 +333,8 @@ class GymnasiumEnv(OfRslRl):
         self._rewards = torch.from_numpy(rewards).to(self.device)
         if self._hides:
             observations = observations[:, self._visible]
+        if held:
+            observations[self._held] = self._observations[self._held]
         self._check(observations, rewards)
         return observations, rewards, terminated, truncated
 
@@ -313,7 +356,10 @@ class GymnasiumEnv(OfRslRl):
         self.episode_length_buf = torch.zeros_like(self.episode_length_buf)
         self._infos = []
 
-    def _first_observation(self, env: int, seed: int | None = None) -> np.ndarray:
+    def _first_observation(
+        self, env: int, seed: int | None = None, options: dict[str, typing.Any] | None = None
+    ) -> np.ndarray:
+        more: dict[str, typing.Any] = {"options": options} if options else {}
         gym_env = self.gym_envs[env]
         if seed is not None and not gym_registry.accepts(gym_env.unwrapped.reset, {"seed": seed}):
             raise ValueError(
@@ -322,11 +368,11 @@ class GymnasiumEnv(OfRslRl):
             )
         try:
             try:
-                result = gym_env.reset(seed=seed)
+                result = gym_env.reset(seed=seed, **more)
             except (ValueError, OverflowError):
                 if seed is None or seed < _SHORT:
                     raise
-                result = gym_env.reset(seed=seed % _SHORT)
+                result = gym_env.reset(seed=seed % _SHORT, **more)
         except Exception as error:  # the code is not ours and may raise anything
             raise failed(f"reset of {self.cfg.task}, environment {env},", error) from error
         if not isinstance(result, tuple) or len(result) != 2:

@@ -10,7 +10,7 @@ Legend: N environments, A width of an action, O visible width of an observation,
 
 import typing
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -33,6 +33,8 @@ class EnvPoolEnv(OfRslRl):
     The policy gives real actions in [-1, 1]. They are scaled to the task's bounds
     (`rrf.envs.gymnasium.spaces`).
     """
+
+    has_seeds: typing.ClassVar[bool] = False
 
     def __init__(
         self, cfg: EnvPoolEnvCfg, seed: int = 0, device: torch.device | str = "cpu"
@@ -64,6 +66,9 @@ class EnvPoolEnv(OfRslRl):
                 f"{cfg.task} has the observation space {space}; of EnvPool's tasks only those with "
                 "a one-dimensional Box are supported. Train Gymnasium's task of the same name"
             )
+        self.observation_bounds = {
+            "policy": tuple(b.astype(np.float32)[self._visible] for b in (space.low, space.high))
+        }
         self.num_actions = self._map_actions.num_actions
         self.episode_length_buf = torch.zeros(cfg.num_envs, dtype=torch.int64, device=self.device)
         self.interface = Interface(
@@ -84,6 +89,20 @@ class EnvPoolEnv(OfRslRl):
         self._observations = self._reset_ended(np.arange(self.num_envs))
         self._check(self._observations, np.zeros(self.num_envs, np.float32))
         return self.get_observations(), {}
+
+    def reset_envs(
+        self,
+        env_ids: Sequence[int],
+        seeds: Sequence[int | None] | None = None,
+        options: dict[str, typing.Any] | None = None,
+    ) -> TensorDict:
+        """See `rrf.envs.control_env.ResetsSome`."""
+        envs, observations = np.asarray(env_ids, np.int64), self._observations.copy()
+        self.episode_length_buf = self.episode_length_buf.clone()
+        observations[envs] = self._reset_ended(envs)
+        self._check(observations, np.zeros(self.num_envs, np.float32))
+        self._observations = observations
+        return self.get_observations()
 
     def to_task(self, actions: np.ndarray) -> np.ndarray:
         """Actions of a policy, [M, A], as the task takes them."""

@@ -17,6 +17,7 @@ Legend: N environments, O visible width of the task's observation, F fast, S slo
 
 import dataclasses
 import functools
+import typing
 
 import numpy as np
 import torch
@@ -29,6 +30,7 @@ class SlowSensorEnv(GymnasiumEnv):
     """See the module's description; the group "policy" has O + A + 2 numbers."""
 
     cfg: SlowSensorEnvCfg
+    can_hold: typing.ClassVar[bool] = False  # an observation depends on the step before
 
     def __init__(
         self, cfg: SlowSensorEnvCfg, seed: int = 0, device: torch.device | str = "cpu"
@@ -78,6 +80,17 @@ class SlowSensorEnv(GymnasiumEnv):
         observations = np.concatenate(parts, 1, dtype=np.float32)
         return observations, rewards, terminated, truncated
 
-    def _first_observation(self, env: int, seed: int | None = None) -> np.ndarray:
-        shown = super()._first_observation(env, seed)[self._order]
+    @property
+    def observation_bounds(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+        """Those of the task, and of the action, the sighting and the age."""
+        low, high = (bound[self._order] for bound in super().observation_bounds["policy"])
+        unbounded = np.full(self.num_actions, np.inf, np.float32)
+        ones = np.ones(2, np.float32)
+        lows, highs = [low, -unbounded, 0 * ones], [high, unbounded, ones]
+        return {"policy": (np.concatenate(lows), np.concatenate(highs))}
+
+    def _first_observation(
+        self, env: int, seed: int | None = None, options: dict[str, typing.Any] | None = None
+    ) -> np.ndarray:
+        shown = super()._first_observation(env, seed, options)[self._order]
         return np.concatenate([shown, np.zeros(self.num_actions), [1.0, 0.0]], dtype=np.float32)

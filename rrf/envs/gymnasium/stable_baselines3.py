@@ -37,6 +37,7 @@ class SB3VecEnv(VecEnv):
 
     def __init__(self, env: GymnasiumVectorEnv):
         self.env = env
+        self.metadata = env.metadata
         super().__init__(env.num_envs, env.single_observation_space, env.single_action_space)
 
     def reset(self) -> typing.Any:
@@ -64,13 +65,20 @@ class SB3VecEnv(VecEnv):
         """Free threads, processes and memory."""
         self.env.close()
 
+    def get_images(self) -> Sequence[np.ndarray | None]:
+        """Pictures of all environments, with render_mode="rgb_array"."""
+        return list(self.env.render() or [None] * self.num_envs)
+
     def get_attr(self, attr_name: str, indices: typing.Any = None) -> list[typing.Any]:
-        """An attribute of the whole batch, once for each of the environments asked for."""
-        return [getattr(self.env, attr_name)] * len(self._env_numbers(indices))
+        """An attribute of the tasks that are asked for; see `GymnasiumVectorEnv.call`."""
+        if attr_name == "render_mode":  # ours: the tasks were made without one
+            return [self.env.render_mode] * len(self._env_numbers(indices))
+        values = self.env.get_attr(attr_name)
+        return [values[index] for index in self._env_numbers(indices)]
 
     def set_attr(self, attr_name: str, value: typing.Any, indices: typing.Any = None) -> None:
-        """Set an attribute of the whole batch."""
-        setattr(self.env, attr_name, value)
+        """Set an attribute of the tasks that are asked for."""
+        self.env.set_attr(attr_name, value, self._env_numbers(indices))
 
     def env_method(
         self,
@@ -79,15 +87,15 @@ class SB3VecEnv(VecEnv):
         indices: typing.Any = None,
         **method_kwargs: typing.Any,
     ) -> list[typing.Any]:
-        """Call a method of the whole batch."""
-        result = getattr(self.env, method_name)(*method_args, **method_kwargs)
-        return [result] * len(self._env_numbers(indices))
+        """Call a method of the tasks that are asked for."""
+        numbers = self._env_numbers(indices)
+        return list(self.env.call(method_name, *method_args, env_ids=numbers, **method_kwargs))
 
     def env_is_wrapped(
         self, wrapper_class: type[gymnasium.Wrapper], indices: typing.Any = None
     ) -> list[bool]:
-        """No environment is wrapped by itself."""
-        return [False] * len(self._env_numbers(indices))
+        """Whether the tasks that are asked for are wrapped so."""
+        return self.env.is_wrapped(wrapper_class, self._env_numbers(indices))
 
     def _env_numbers(self, indices: int | Iterable[int] | None) -> Sequence[int]:
         return list(self._get_indices(indices))

@@ -76,6 +76,8 @@ def build(
 class MjlabEnv(OfRslRl):
     """N copies of a task of mjlab; see `rrf.envs.control_env.ControlEnv`."""
 
+    has_seeds: typing.ClassVar[bool] = False
+
     def __init__(self, cfg: MjlabEnvCfg, env: typing.Any, randomness: GlobalRandomness):
         """Wrap mjlab's environment and start the first episodes.
 
@@ -131,6 +133,24 @@ class MjlabEnv(OfRslRl):
             observations, extras = self.env.reset()
         self._observations = self._group(observations)
         return self._observations, {"log": dict(extras["log"])}
+
+    def reset_envs(
+        self,
+        env_ids: Sequence[int],
+        seeds: Sequence[int | None] | None = None,
+        options: dict[str, typing.Any] | None = None,
+    ) -> TensorDict:
+        """See `rrf.envs.control_env.ResetsSome`."""
+        ids = torch.tensor(list(env_ids), dtype=torch.int64, device=self.device)
+        others = torch.ones(self.num_envs, dtype=torch.bool, device=self.device)
+        others[ids] = False
+        current = self._observations.clone()
+        with self._guard(), _others_metrics_kept(self.env.command_manager, others):
+            fresh, _ = self.env.reset(env_ids=ids)
+        for name, group in fresh.items():
+            current[name][ids] = group[ids].float()
+        self._observations = current
+        return current
 
     def step(self, actions: torch.Tensor) -> tuple[TensorDict, torch.Tensor, torch.Tensor, dict]:
         """See `ControlEnv.step`.

@@ -3,6 +3,9 @@
 It shows whether an algorithm explores: a single policy settles for the small reward.
 """
 
+import typing
+from collections.abc import Sequence
+
 import torch
 from tensordict import TensorDict
 
@@ -20,6 +23,8 @@ class TwoGoals(OfRslRl):
     episode that stays near the start earns 3; one that goes to the far side earns at most 21.6.
     """
 
+    has_seeds: typing.ClassVar[bool] = True
+
     def __init__(self, cfg: TwoGoalsEnvCfg, seed: int = 0, device: torch.device | str = "cpu"):
         self.cfg, self.num_envs, self.num_actions = cfg, cfg.num_envs, 1
         self.device = torch.device(device)
@@ -31,6 +36,19 @@ class TwoGoals(OfRslRl):
         self.position = torch.zeros(self.num_envs, device=self.device)
         self.episode_length_buf = torch.zeros_like(self.position, dtype=torch.int64)
         return self.get_observations(), {}
+
+    def reset_envs(
+        self,
+        env_ids: Sequence[int],
+        seeds: Sequence[int | None] | None = None,
+        options: dict[str, typing.Any] | None = None,
+    ) -> TensorDict:
+        """See `rrf.envs.control_env.ResetsSome`. Nothing is random here, so any seed will do."""
+        begins = torch.zeros(self.num_envs, dtype=torch.bool, device=self.device)
+        begins[list(env_ids)] = True
+        self.position = torch.where(begins, 0.0, self.position)
+        self.episode_length_buf = torch.where(begins, 0, self.episode_length_buf)
+        return self.get_observations()
 
     def get_observations(self) -> TensorDict:
         observed = self.position.unsqueeze(-1).clone()

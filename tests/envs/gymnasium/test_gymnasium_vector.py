@@ -163,8 +163,11 @@ def test_wrong_actions_and_options_are_named():
     env = rrf.envs.as_gymnasium("Pendulum-v1", num_envs=2)
     with pytest.raises(ValueError, match=r"actions have shape \[2, 3\], expected .*\[2, 1\]"):
         env.step(np.zeros((2, 3)))
-    with pytest.raises(ValueError, match=r"options are \['reset_mask'\], allowed: none"):
-        env.reset(options={"reset_mask": np.ones(2, bool)})
+    for mask in (np.zeros(2, bool), np.ones(3, bool), [True, False], np.ones(2)):
+        with pytest.raises(ValueError, match=r"reset_mask is .*, allowed: a NumPy array, bool \[2"):
+            env.reset(options={"reset_mask": mask})
+    with pytest.raises(ValueError, match="3 seeds for 2 environments"):
+        env.reset(seed=[1, 2, 3])
     env.close()
 
 
@@ -173,6 +176,25 @@ def test_a_trainer_that_knows_only_gymnasium_learns():
     curve = example("ppo.py").train(env, num_updates=15, num_steps=32, hidden=(32, 32))
     assert curve[0] < 12
     assert curve[-1] > 25
+
+
+def test_stable_baselines3_reaches_the_tasks():
+    sb3 = pytest.importorskip("stable_baselines3", reason="uv pip install stable-baselines3")
+    env = rrf.envs.as_sb3("Pendulum-v1", num_envs=3, render_mode="rgb_array")
+    env.seed(7)
+    first = env.reset()
+    (own,) = [gymnasium.make("Pendulum-v1").reset(seed=8)[0]]
+    assert np.array_equal(first[1], own)
+    assert env.render_mode == "rgb_array"
+    assert [image.shape for image in env.get_images()] == [(240, 320, 3)] * 3
+    assert env.render().shape[2] == 3  # all of them in one picture
+    assert env.get_attr("g") == [10.0] * 3
+    env.set_attr("g", 9.0, indices=[1])
+    assert env.get_attr("g", [1, 2]) == [9.0, 10.0]
+    assert env.env_method("get_wrapper_attr", "g", indices=1) == [9.0]
+    assert env.env_is_wrapped(gymnasium.wrappers.TimeLimit) == [False] * 3
+    assert sb3.common.vec_env.VecNormalize(env).reset().shape == (3, 3)
+    env.close()
 
 
 @pytest.mark.slow
