@@ -26,7 +26,7 @@ def source_digest() -> str:
 
 def simulator_versions() -> dict[str, str]:
     """Name -> version of those `SIMULATORS` that are installed."""
-    return _versions(SIMULATORS)
+    return versions(SIMULATORS)
 
 
 def surroundings() -> dict[str, str]:
@@ -34,17 +34,18 @@ def surroundings() -> dict[str, str]:
     compute, and the model of the processor; name -> version or model.
     """
     python = {"python": platform.python_version(), "processor": _processor()}
-    return python | _versions((*SIMULATORS, *_NUMERICS))
+    return python | versions((*SIMULATORS, *_NUMERICS))
 
 
-def _versions(names: Iterable[str]) -> dict[str, str]:
-    versions = {}
+def versions(names: Iterable[str]) -> dict[str, str]:
+    """Name -> version of those of these packages that are installed."""
+    installed = {}
     for name in names:
         try:
-            versions[name] = importlib.metadata.version(name)
+            installed[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             continue
-    return versions
+    return installed
 
 
 def _processor() -> str:

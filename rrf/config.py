@@ -72,6 +72,9 @@ class Cfg:
     """The methods `@configclass` gives every config. Inherit it to let a type checker see them."""
 
     _builds: typing.ClassVar[str]
+    left_out_if_empty: typing.ClassVar[Collection[str]] = ()
+    """Fields that plain data leaves out while they are empty: digests of before such a field was
+    added stay as they are."""
 
     def build(self, *args, **runtime):
         """Construct what this config describes: `Owner(self, *args, **runtime)`."""
@@ -471,7 +474,12 @@ def _paths(node: Mapping, prefix: str = "") -> Iterable[str]:
 
 def _dump(value) -> typing.Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = {f.name: _dump(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        optional = getattr(type(value), "left_out_if_empty", ())
+        fields = {
+            field.name: _dump(getattr(value, field.name))
+            for field in dataclasses.fields(value)
+            if field.name not in optional or getattr(value, field.name)
+        }
         return {TYPE_KEY: f"{type(value).__module__}:{type(value).__qualname__}"} | fields
     if isinstance(value, Mapping):
         return {key: _dump(item) for key, item in value.items()}

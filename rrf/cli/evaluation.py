@@ -219,7 +219,7 @@ def _protocol(
         cfg = load_protocol(find_protocol(candidate))
     cfg.check_kind(candidate.kind, candidate.label)
     trust_task(getattr(cfg, "env", None))
-    return cfg
+    return cfg.here()
 
 
 def _write(

@@ -7,6 +7,7 @@ images also needs a name in `rrf.envs.ENVS`.
 
 import typing
 
+from rrf import code_digest
 from rrf.config import Cfg, configclass, did_you_mean, require_at_least_one, trust
 
 if typing.TYPE_CHECKING:
@@ -31,6 +32,9 @@ class VecEnvCfg(Cfg):
     conventions: typing.ClassVar[tuple[str, ...]] = ()
     """Fields that say what images and actions mean; a policy must be evaluated with those that it
     was trained with."""
+    packages: typing.ClassVar[tuple[str, ...]] = ()
+    """Packages whose version decides how the simulator moves and draws. It is part of what a policy
+    is evaluated under."""
     can_repeat: typing.ClassVar[bool] = False
     """Whether a demonstration can be repeated in other initial states."""
     control_hz: typing.ClassVar[int]
@@ -96,6 +100,19 @@ class VecEnvCfg(Cfg):
     def num_initial_states(self) -> int:
         """How many initial states one seed generates for each task. They are numbered from 0."""
         raise NotImplementedError
+
+    def versions(self, packages: typing.Collection[str]) -> dict[str, str]:
+        """Package -> version where the simulator runs, of those that are installed there.
+
+        Raises:
+            ValueError: If the simulator is not set up; the message says what to type.
+        """
+        return code_digest.versions(packages)
+
+    def how_to_pin(self, versions: typing.Mapping[str, str]) -> str:
+        """What to type so that the simulator runs with these versions, for an error message."""
+        pins = " ".join(f"{name}=={version}" for name, version in versions.items())
+        return f"type: uv pip install {pins}"
 
     def check_initial_state(self, initial_state: "InitialState") -> None:
         """Raise ValueError for an unknown task, or a seed or index out of range."""

@@ -100,7 +100,7 @@ class Evaluator:
         title = f"evaluating {candidate.label}"
         with self.showing(title, len(protocol.initial_states())) as on_episode:
             evaluation = self._runner.evaluate(candidate, self.resources, on_episode, known)
-        evaluation.source_digest, evaluation.surroundings = source, code_digest.surroundings()
+        evaluation.source_digest, evaluation.surroundings = source, self._surroundings()
         evaluation.save(folder / FILE_NAME)
         limit = protocol.num_videos if num_videos is None else num_videos
         try:
@@ -122,13 +122,14 @@ class Evaluator:
             title = f"evaluating {baseline.label}"
             with self.showing(title, len(self.protocol.initial_states())) as on_episode:
                 evaluation = self._runner.evaluate(baseline, self.resources, on_episode)
-            evaluation.source_digest, evaluation.surroundings = (
-                self.source,
-                code_digest.surroundings(),
-            )
+            evaluation.source_digest = self.source
+            evaluation.surroundings = self._surroundings()
             evaluation.save(path)
             reports.append(evaluation)
         return reports
+
+    def _surroundings(self) -> dict[str, str]:
+        return code_digest.surroundings() | dict(self.protocol.versions)
 
     def _reusable_episodes(self, candidate: Candidate, parent: Path) -> list[EpisodeResult]:
         """Episodes to reuse from sibling evaluations, e.g. from an earlier look.

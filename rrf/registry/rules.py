@@ -172,8 +172,8 @@ def judge(
             raise ValueError(
                 f"the {_ROLES[role]} of '{name}', version {rival.version}, has no evaluation on "
                 f"the {judged.episodes_per_task} initial states per task of version "
-                f"{candidate.version}; evaluate both again: rrf eval {name}/{candidate.version} "
-                f"--gate {ledger.gate.file} --register {name}"
+                f"{candidate.version}, with the same simulator; evaluate both again: rrf eval "
+                f"{name}/{candidate.version} --gate {ledger.gate.file} --register {name}"
             )
         best = max(same_states, key=lambda evaluation: evaluation.success)
         compared[role] = Rival(evidence.load(client, rival, best), rival.version)

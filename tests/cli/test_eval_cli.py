@@ -1,6 +1,7 @@
 """`rrf eval` and `rrf play` with the real simulator and a real, untrained policy."""
 
 import json
+from importlib.metadata import version
 
 import pytest
 import typer.testing
@@ -131,6 +132,9 @@ def test_worker_count_and_slots_do_not_change_an_evaluation(home, rrf):
     alone, spread = evaluation(home / "d/0"), evaluation(home / "e/2")
     assert alone["episodes"] == spread["episodes"]
     assert alone["protocol_hash"] == spread["protocol_hash"]
+    versions = alone["protocol"]["simulator_versions"]
+    assert versions == {name: version(name) for name in ("metaworld", "mujoco", "mujoco-warp")}
+    assert versions.items() <= alone["surroundings"].items()
 
 
 @pytest.mark.slow

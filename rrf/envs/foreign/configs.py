@@ -5,6 +5,7 @@ from pathlib import Path
 
 from rrf.config import configclass, did_you_mean
 from rrf.envs.configs import VecEnvCfg
+from rrf.envs.foreign.interpreters import interpreter
 
 
 @configclass(builds="rrf.envs.foreign.env:ForeignVecEnv")
@@ -56,6 +57,17 @@ class ForeignVecEnvCfg(VecEnvCfg):
     def variables(self) -> dict[str, str]:
         """Environment variables that the simulator needs, besides those of its interpreter."""
         return {}
+
+    def versions(self, packages: typing.Collection[str]) -> dict[str, str]:
+        """See `VecEnvCfg.versions`; those of the interpreter."""
+        installed = interpreter(self.interpreter).versions
+        return {name: installed[name] for name in packages if name in installed}
+
+    def how_to_pin(self, versions: typing.Mapping[str, str]) -> str:
+        """See `VecEnvCfg.how_to_pin`."""
+        lock = f"configs/envs/{self.interpreter}.lock"
+        pins = ", ".join(f"{name}=={version}" for name, version in versions.items())
+        return f"pin {pins} in {lock} and type: rrf envs setup {self.interpreter}"
 
     def instruction(self, task: str) -> str:
         """The instruction of a task in words."""

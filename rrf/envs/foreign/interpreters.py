@@ -30,6 +30,7 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
 
 from rrf import atomic, workspace
 from rrf.config import did_you_mean
@@ -68,6 +69,12 @@ class Interpreter:
     """Environment variables that it needs."""
     record: dict[str, typing.Any] = dataclasses.field(default_factory=dict)
     """What is known about it: version of Python, digest of the lock, packages with licences."""
+
+    @property
+    def versions(self) -> dict[str, str]:
+        """Package -> version, of all that it had when it was recorded."""
+        packages = self.record.get("packages") or []
+        return {canonicalize_name(p["name"]): p["version"] for p in packages}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -25,6 +25,7 @@ class LiberoCfg(ForeignVecEnvCfg):
     """
 
     simulator: typing.ClassVar[str] = "LIBERO"
+    packages: typing.ClassVar[tuple[str, ...]] = ("mujoco", "robosuite")
     interpreter: typing.ClassVar[str] = "libero"
     known_cameras: typing.ClassVar[tuple[str, ...] | None] = CAMERAS
     simulator_file: typing.ClassVar[Path] = Path(__file__).parent / "simulator.py"

@@ -34,6 +34,7 @@ class ManiskillCfg(ForeignVecEnvCfg):
     """
 
     simulator: typing.ClassVar[str] = "ManiSkill"
+    packages: typing.ClassVar[tuple[str, ...]] = ("mani-skill", "sapien")
     interpreter: typing.ClassVar[str] = "maniskill"
     known_cameras: typing.ClassVar[tuple[str, ...] | None] = CAMERAS
     simulator_file: typing.ClassVar[Path] = Path(__file__).parent / "simulator.py"

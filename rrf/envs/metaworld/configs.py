@@ -38,6 +38,7 @@ class MetaWorldCfg(VecEnvCfg):
     """Meta-World tasks in parallel slots."""
 
     simulator: typing.ClassVar[str] = "Meta-World"
+    packages: typing.ClassVar[tuple[str, ...]] = ("metaworld", "mujoco", "mujoco-warp")
     has_expert: typing.ClassVar[bool] = True
     can_repeat: typing.ClassVar[bool] = True
     control_hz: typing.ClassVar[int] = CONTROL_HZ

@@ -36,6 +36,7 @@ class RobosuiteCfg(ForeignVecEnvCfg):
     """
 
     simulator: typing.ClassVar[str] = "robosuite"
+    packages: typing.ClassVar[tuple[str, ...]] = ("mujoco", "robosuite")
     interpreter: typing.ClassVar[str] = "robosuite"
     known_cameras: typing.ClassVar[tuple[str, ...] | None] = CAMERAS
     simulator_file: typing.ClassVar[Path] = Path(__file__).parent / "simulator.py"

@@ -35,6 +35,8 @@ from rrf.evaluation.intervals import (
     paired_difference,
     pairs_to_decide,
 )
+from rrf.evaluation.protocols.base import in_words
+from rrf.evaluation.protocols.files import parse_protocol
 from rrf.evaluation.results import EpisodeResult, Evaluation, Rate, wins_and_losses
 
 if TYPE_CHECKING:
@@ -241,6 +243,13 @@ def _closed(check: Check, rounds: int) -> Check:
 
 def _check_comparable(evaluation: Evaluation, rival: Evaluation, gate: "GateCfg", who: str) -> None:
     gate.check_evaluation(rival, who)
+    played, versions = (parse_protocol(e.protocol).versions for e in (evaluation, rival))
+    if played != versions:
+        raise ValueError(
+            f"the candidate was evaluated with {in_words(played)}, the {who} with "
+            f"{in_words(versions)}; a simulator of another version is another protocol: evaluate "
+            "both again"
+        )
     if rival.protocol_hash != evaluation.protocol_hash:
         raise ValueError(
             f"candidate and {who} were evaluated on different initial states; evaluate the "

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rrf import atomic, workspace
 from rrf.config import Cfg, configclass, first_error, read_yaml
-from rrf.evaluation.protocols.base import BaseProtocolCfg
+from rrf.evaluation.protocols.base import BaseProtocolCfg, in_words
 from rrf.evaluation.protocols.files import load_protocol, parse_protocol
 from rrf.evaluation.protocols.limits import MeanLimitCfg, check_metrics
 from rrf.evaluation.results import Evaluation
@@ -106,6 +106,14 @@ class GateCfg(Cfg):
                 f"the {who} was evaluated under protocol '{protocol.name}', but gate '{self.name}' "
                 f"needs protocol '{self.protocol.name}'; evaluate with "
                 f"configs/protocols/{self.protocol.name}.yaml"
+            )
+        wanted = self.protocol.versions
+        played = {name: protocol.versions.get(name, "absent") for name in wanted}
+        if played != wanted:
+            raise ValueError(
+                f"the {who} was evaluated with {in_words(protocol.versions)}, but gate "
+                f"'{self.name}' needs {in_words(wanted)}; a simulator of another version is "
+                "another protocol: evaluate again"
             )
         if [e.initial_state for e in evaluation.episodes] != protocol.initial_states():
             raise ValueError(

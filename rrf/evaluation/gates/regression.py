@@ -34,8 +34,8 @@ def compare(after: Evaluation, before: Evaluation, alpha: float = ALPHA) -> Comp
     """
     if after.protocol_hash != before.protocol_hash:
         raise ValueError(
-            "the evaluations were run under two protocols and cannot be compared; evaluate both "
-            "again with: rrf eval CHECKPOINT --protocol FILE"
+            "the evaluations were run under two protocols, or with two versions of a simulator, "
+            "and cannot be compared; evaluate both again with: rrf eval CHECKPOINT --protocol FILE"
         )
     solved_before = before.successes
     wins, losses = wins_and_losses(after.episodes, solved_before)

@@ -87,10 +87,25 @@ class BaseProtocolCfg(Cfg):
 
     @property
     def base_hash(self) -> str:
-        """The hash apart from the number of episodes: an evaluation extends another one if both
-        have the same.
+        """The hash apart from the number of episodes and the simulator's versions: what a model's
+        gate and its evaluations have in common.
         """
         return self.replace(episodes_per_task=1).hash
+
+    @property
+    def versions(self) -> Mapping[str, str]:
+        """Package -> version that the episodes are played with, for packages that are a part of
+        the protocol."""
+        return {}
+
+    def here(self) -> typing.Self:
+        """The protocol as it is run on this machine, with the versions of its simulator.
+
+        Raises:
+            ValueError: If the simulator is not set up, or has another version than the protocol
+                says.
+        """
+        return self
 
     @property
     def success_rule(self) -> str:
@@ -146,6 +161,12 @@ class BaseProtocolCfg(Cfg):
     def runs_it(cls) -> "type[Protocol]":
         """The class that `build` makes."""
         return locate(cls._builds)
+
+
+def in_words(versions: Mapping[str, str]) -> str:
+    """Versions of packages for a sentence."""
+    pairs = [f"{name} {versions[name]}" for name in sorted(versions)]
+    return ", ".join(pairs) or "unrecorded versions"
 
 
 AnyProtocolCfg = typing.TypeVar("AnyProtocolCfg", bound=BaseProtocolCfg)

@@ -12,7 +12,7 @@ from rrf.config import TYPE_KEY, configclass, first_error
 from rrf.envs import ENVS
 from rrf.envs.configs import VecEnvCfg
 from rrf.envs.vec_env import InitialState
-from rrf.evaluation.protocols.base import BaseProtocolCfg
+from rrf.evaluation.protocols.base import BaseProtocolCfg, in_words
 from rrf.evaluation.vla.execution_configs import ExecutionCfg, RecedingHorizonCfg
 
 VIDEO_SIZE = 192
@@ -30,6 +30,7 @@ class ProtocolCfg(BaseProtocolCfg):
 
     policy_kind: typing.ClassVar[str] = "vla"
     options: typing.ClassVar[Collection[str]] = ("slots", "baselines", "device")
+    left_out_if_empty: typing.ClassVar[Collection[str]] = ("simulator_versions",)
     num_videos: typing.ClassVar[int] = 12
     play_options: typing.ClassVar[Mapping[str, typing.Any]] = {
         "protocol": None,
@@ -47,6 +48,9 @@ class ProtocolCfg(BaseProtocolCfg):
     env_options: dict[str, typing.Any] = {}
     """Fields that this environment's config has besides those below, e.g. settle_steps of
     libero."""
+    simulator_versions: dict[str, str] = {}
+    """Package -> version that the episodes must be played with, e.g. {mujoco: 3.3.2}: another
+    version draws or moves otherwise. An evaluation records those that it was played with."""
     tasks: list[str]
     """Tasks, e.g. drawer-open-v3."""
     first_index: int = 0
@@ -131,6 +135,30 @@ class ProtocolCfg(BaseProtocolCfg):
     @property
     def hash(self) -> str:
         return digest_of({k: v for k, v in self.to_dict().items() if k not in _NOT_IN_HASH})
+
+    @property
+    def base_hash(self) -> str:
+        return self.replace(episodes_per_task=1, simulator_versions={}).hash
+
+    @property
+    def versions(self) -> Mapping[str, str]:
+        return self.simulator_versions
+
+    def here(self) -> typing.Self:
+        env, wanted = self._env_defaults, self.simulator_versions
+        if not env.packages and not wanted:
+            return self
+        installed = env.versions({*env.packages, *wanted})
+        wrong = {name: v for name, v in wanted.items() if installed.get(name) != v}
+        if wrong:
+            there = {name: installed.get(name, "none") for name in wrong}
+            raise ValueError(
+                f"protocol '{self.name}' is for {in_words(wrong)}, but {env.simulator} runs with "
+                f"{in_words(there)} here, which may move or draw otherwise; {env.how_to_pin(wrong)}"
+                ". Or copy the protocol and change its simulator_versions: its results are "
+                "compared only with each other"
+            )
+        return self.replace(simulator_versions=installed)
 
     @property
     def _num_initial_states(self) -> int:

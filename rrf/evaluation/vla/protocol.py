@@ -55,6 +55,7 @@ class VLAProtocol(Protocol[ProtocolCfg]):
 
         if candidate.policy is None:
             self._check_policy(candidate.config)
+        cfg = self.cfg.here()
         policy = candidate.policy or load_policy(candidate.checkpoint, resources.device)
         cpu = cpu_seconds()
         env = self.environment(resources.workers, renderer=resources.renderer)
@@ -62,7 +63,7 @@ class VLAProtocol(Protocol[ProtocolCfg]):
             evaluation = evaluate(
                 policy,
                 env,
-                self.cfg,
+                cfg,
                 on_episode,
                 checkpoint_digest=candidate.checkpoint_digest,
                 label=candidate.label,

@@ -208,6 +208,24 @@ def test_evaluations_under_another_protocol_are_refused():
         decide(report(20, 20), gate(), longer)
 
 
+def test_a_simulator_of_another_version_is_another_protocol():
+    old = champion(12, 12)  # on record, from before versions were a part of protocols
+    new = report(14, 14, simulator_versions={"mujoco": "3.3.2"})
+    assert decide(report(14, 14), gate(), old).outcome == "pass"
+    assert decide(new, gate()).outcome == "pass"
+    with pytest.raises(ValueError, match="another protocol") as error:
+        decide(new, gate(), old)
+    assert str(error.value) == (
+        "the candidate was evaluated with mujoco 3.3.2, the champion with unrecorded versions; "
+        "a simulator of another version is another protocol: evaluate both again"
+    )
+    pinned = gate(protocol=PROTOCOL.replace(simulator_versions={"mujoco": "3.3.2"}))
+    assert decide(new, pinned).outcome == "pass"
+    for versions, words in (({"mujoco": "3.3.7"}, "mujoco 3.3.7"), ({}, "unrecorded versions")):
+        with pytest.raises(ValueError, match=f"evaluated with {words}.*needs mujoco 3.3.2"):
+            decide(report(14, 14, simulator_versions=versions), pinned)
+
+
 def test_left_out_episodes_are_noticed():
     trimmed = report(19, 19)
     trimmed.episodes = [e for e in trimmed.episodes if e.success]

@@ -1,17 +1,20 @@
 """Protocols: their hash, their initial states, what they refuse."""
 
+import importlib.metadata
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from rrf import atomic
 from rrf.config import read_yaml
 from rrf.envs.metaworld.configs import MetaWorldCfg
 from rrf.envs.robosuite.configs import RobosuiteCfg
 from rrf.envs.vec_env import InitialState
 from rrf.evaluation.candidate import Candidate
 from rrf.evaluation.gates.gate import load_gate
+from rrf.evaluation.protocols.files import load_protocol
 from rrf.evaluation.vla.configs import ProtocolCfg
 from rrf.evaluation.vla.play import played_protocol
 from rrf.lineage import Lineage
@@ -51,6 +54,7 @@ def test_hash_of_the_demo_protocol_is_fixed():
         {"greedy": False},
         {"policy_seed": 1},
         {"inference_batch": 4},
+        {"simulator_versions": {"mujoco": "3.3.2"}},
     ],
 )
 def test_hash_changes_with_everything_that_can_change_a_result(change):
@@ -59,6 +63,51 @@ def test_hash_changes_with_everything_that_can_change_a_result(change):
 
 def test_hash_leaves_out_the_name_and_how_many_run_side_by_side():
     assert small(name="other", num_slots=3).hash == small().hash
+
+
+def test_what_is_on_record_without_versions_of_a_simulator_keeps_its_digests():
+    recorded = small().to_dict()
+    assert "simulator_versions" not in recorded
+    assert ProtocolCfg.from_dict(recorded).hash == small().hash
+    with_versions = small(simulator_versions={"mujoco": "3.3.2"})
+    assert ProtocolCfg.from_dict(with_versions.to_dict()) == with_versions
+    assert with_versions.base_hash == small().base_hash
+    demo = load_gate(CONFIGS / "gates/metaworld-demo.yaml")
+    assert demo.hash == "079e4c39090740542927cdcf4f9c6999b2a74ab9abe12ed28e0a3da145cb2204"
+    assert demo.protocol.base_hash[:16] == "754d1bf1ea97509c"
+
+
+def test_a_protocol_is_run_with_the_versions_of_its_simulator():
+    played = small().here()
+    assert played.versions == {
+        name: importlib.metadata.version(name) for name in ("metaworld", "mujoco", "mujoco-warp")
+    }
+    assert played.here() == played
+    with pytest.raises(ValueError, match="move or draw otherwise") as error:
+        small(simulator_versions={"mujoco": "3.3.0"}).here()
+    assert str(error.value).startswith(
+        "protocol 'small' is for mujoco 3.3.0, but Meta-World runs with mujoco "
+        f"{importlib.metadata.version('mujoco')} here, which may move or draw otherwise; type: "
+        "uv pip install mujoco==3.3.0. Or copy the protocol"
+    )
+
+
+def test_a_foreign_simulator_of_another_version_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setenv("RRF_HOME", str(tmp_path))
+    protocol = load_protocol(CONFIGS / "protocols/libero-object.yaml")
+    with pytest.raises(ValueError, match="which is not set up here; type: rrf envs setup libero"):
+        protocol.here()
+    packages = [{"name": "MuJoCo", "version": "3.3.7"}, {"name": "robosuite", "version": "1.4.0"}]
+    record = {"python": sys.executable, "variables": {}, "cwd": None, "packages": packages}
+    atomic.write_json(tmp_path / ".rrf/envs/libero/environment.json", record)
+    with pytest.raises(
+        ValueError, match=r"is for mujoco 3\.3\.2, but LIBERO runs with mujoco 3\.3"
+    ) as e:
+        protocol.here()
+    assert "pin mujoco==3.3.2 in configs/envs/libero.lock and type: rrf envs setup" in str(e.value)
+    other = protocol.replace(simulator_versions={}).here()
+    assert other.versions == {"mujoco": "3.3.7", "robosuite": "1.4.0"}
+    assert other.hash != protocol.hash
 
 
 def test_initial_states_come_task_by_task():

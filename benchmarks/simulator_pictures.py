@@ -1,0 +1,106 @@
+"""Pictures of simulators as a version of their packages draws them, for `tests/golden`.
+
+    PYTHON benchmarks/simulator_pictures.py libero|robosuite|metaworld OUT.npz
+
+PYTHON is any that has the simulator, also an old one; it needs nothing of rrf. Pictures are those
+of initial state 0 of seed 4242, drawn at 256 pixels and averaged over blocks of 8: uint8 [32, 32,
+3], as TASK/CAMERA. `tests/envs/rendering/test_simulator_pictures.py` compares them with ours.
+"""
+
+# pyright: reportAttributeAccessIssue=false
+
+import importlib.util
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
+
+_ENVS = Path(__file__).parents[1] / "rrf/envs"
+_CAMERAS = ("agentview", "robot0_eye_in_hand")
+_SIZE, _BLOCK = 256, 8
+SEED = 4242
+LIBERO_TASKS = {  # suite -> numbers of tasks
+    "libero-spatial": (0, 5),
+    "libero-object": (0, 5),
+    "libero-goal": (0,),
+    "libero-10": (0, 4),
+    "libero-90": (0, 50, 80),
+}
+ROBOSUITE_TASKS = ("Lift", "Stack", "Can", "Door", "NutSquare")
+
+
+def averaged(picture):
+    """The mean of each block, uint8 [32, 32, 3]."""
+    blocks = np.asarray(picture).reshape(_SIZE // _BLOCK, _BLOCK, _SIZE // _BLOCK, _BLOCK, 3)
+    return blocks.mean((1, 3)).round().astype(np.uint8)
+
+
+def metaworld():
+    """Every scene of Meta-World as it is loaded, from `corner2`, with the MuJoCo of this Python."""
+    import mujoco
+
+    spec = importlib.util.find_spec("metaworld")
+    assert spec, "this Python has no metaworld"
+    assert spec.origin
+    drawn = {}
+    for path in sorted(Path(spec.origin).parent.glob("assets/sawyer_xyz/*.xml")):
+        if "mujoco_include" not in (text := path.read_text()) and "<worldbody>" not in text:
+            continue
+        model = mujoco.MjModel.from_xml_path(str(path))
+        data = mujoco.MjData(model)
+        mujoco.mj_forward(model, data)
+        with mujoco.Renderer(model, _SIZE, _SIZE) as renderer:
+            renderer.update_scene(data, camera="corner2")
+            drawn[f"{path.stem}/corner2"] = averaged(renderer.render())
+    return drawn
+
+
+def _foreign(name):
+    """The module of a simulator that runs in an interpreter of its own."""
+    sys.path[:0] = [str(_ENVS / "foreign/child_path"), str(_ENVS / name)]
+    return _module(_ENVS / name / "simulator.py")
+
+
+def _module(path):
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _draw(simulator, tasks):
+    drawn = {}
+    for task in tasks:
+        simulator.begin(0, task, SEED, 0)
+        for camera in _CAMERAS:
+            drawn[f"{task}/{camera}"] = averaged(simulator.image(0, camera))
+    simulator.close()
+    return drawn
+
+
+def libero():
+    """Tasks of every suite from LIBERO's recorded initial states."""
+    suites = _module(_ENVS / "libero/tasks.py").SUITES
+    tasks = [suites[suite][number] for suite, numbers in LIBERO_TASKS.items() for number in numbers]
+    parts = {suite: list(suites[suite]) for suite in LIBERO_TASKS}
+    simulator = _foreign("libero").Libero(
+        parts, True, 10, "both", "minus_opens", 20, _SIZE, True, True, 1
+    )
+    return _draw(simulator, tasks)
+
+
+def robosuite():
+    """Tasks of robosuite, without shadows, as rrf's protocol draws them."""
+    simulator = _foreign("robosuite").Robosuite("OSC_POSE", 20, _SIZE, True, False, 1)
+    return _draw(simulator, ROBOSUITE_TASKS)
+
+
+if __name__ == "__main__":
+    for variable in ("MUJOCO_GL", "PYOPENGL_PLATFORM"):
+        os.environ.setdefault(variable, "egl")
+    found = {"libero": libero, "robosuite": robosuite, "metaworld": metaworld}[sys.argv[1]]()
+    np.savez_compressed(sys.argv[2], **found)
+    print(f"{len(found)} pictures in {sys.argv[2]}")

@@ -1,0 +1,95 @@
+"""Simulators draw what the versions drew that their published data are of."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks import simulator_pictures
+from rrf.envs import ENVS
+from rrf.envs.foreign import interpreters
+from rrf.envs.foreign.configs import ForeignVecEnvCfg
+from rrf.envs.libero.configs import LiberoCfg
+from rrf.envs.robosuite.configs import RobosuiteCfg
+from rrf.envs.vec_env import InitialState
+from rrf.evaluation.protocols.files import load_protocol
+
+ROOT = Path(__file__).parents[3]
+FOREIGN = {
+    name: cfg for name in ENVS if issubclass(cfg := ENVS.get(name), ForeignVecEnvCfg)
+}  # fmt: skip
+CLOSE = 1.0
+"""Of 255, on average over a picture: another driver's rounding. MuJoCo 3.3.7 draws the floor of
+LIBERO-Object 36 to 40 darker, and robosuite's Door 17 to 39."""
+
+
+def golden(name):
+    with np.load(ROOT / "tests/golden/simulator_pictures.npz") as pictures:
+        prefix = f"{name}/"
+        return {
+            key.removeprefix(prefix): pictures[key].astype(int)
+            for key in pictures.files
+            if key.startswith(prefix)
+        }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "cfg",
+    [LiberoCfg(num_envs=1, image_size=256), RobosuiteCfg(num_envs=1, image_size=256)],
+    ids=lambda cfg: cfg.interpreter,
+)
+def test_foreign_simulators_draw_as_the_version_that_made_their_data(cfg, monkeypatch):
+    monkeypatch.setenv("RRF_HOME", os.environ.get("RRF_HOME", str(ROOT)))
+    try:
+        interpreters.interpreter(cfg.interpreter)
+    except ValueError as error:
+        pytest.skip(str(error))
+    expected = golden(cfg.interpreter)
+    tasks = dict.fromkeys(key.rpartition("/")[0] for key in expected)
+    env, off = cfg.replace(cameras=["agentview", "robot0_eye_in_hand"]).build(), {}
+    try:
+        for task in tasks:
+            seen = env.reset([InitialState(task, simulator_pictures.SEED, 0)])
+            for camera, [picture] in seen.images.items():
+                drawn = simulator_pictures.averaged(picture)
+                off[f"{task}/{camera}"] = np.abs(drawn - expected[f"{task}/{camera}"]).mean()
+    finally:
+        env.close()
+    assert off.keys() == expected.keys()
+    assert {key: value for key, value in off.items() if value > CLOSE} == {}
+
+
+def test_metaworld_is_drawn_as_by_the_mujoco_that_it_was_published_with(tmp_path):
+    gl = {"MUJOCO_GL": "egl", "PYOPENGL_PLATFORM": "egl", "PYTHONPATH": ""}
+    opens = "import mujoco; mujoco.GLContext(8, 8)"
+    run = {"env": os.environ | gl, "capture_output": True, "text": True}
+    if subprocess.run([sys.executable, "-c", opens], **run).returncode:
+        pytest.skip("no OpenGL through EGL here")
+    command = [sys.executable, simulator_pictures.__file__, "metaworld", tmp_path / "ours.npz"]
+    done = subprocess.run(command, **run)
+    assert not done.returncode, done.stderr
+    expected = golden("metaworld")
+    with np.load(tmp_path / "ours.npz") as drawn:
+        off = {key: np.abs(drawn[key] - expected[key]).mean() for key in expected}
+    assert len(off) == 11
+    assert {key: value for key, value in off.items() if value > CLOSE} == {}
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_the_lock_pins_the_versions_that_protocols_are_for(name):
+    lock = interpreters.read_lock(FOREIGN[name].interpreter).path.read_text().splitlines()
+    pins = dict(line.split("==") for line in lock if "==" in line and not line.startswith("#"))
+    assert FOREIGN[name].packages
+    assert set(FOREIGN[name].packages) <= pins.keys()
+    protocols = map(load_protocol, sorted((ROOT / "configs/protocols").glob("*.yaml")))
+    for versions in [p.versions for p in protocols if getattr(p, "env", None) == name]:
+        assert {package: pins[package] for package in versions} == versions
+
+
+def test_protocols_of_libero_are_for_the_version_that_draws_as_its_data():
+    for path in (ROOT / "configs/protocols").glob("libero-*.yaml"):
+        assert load_protocol(path).versions == {"mujoco": "3.3.2", "robosuite": "1.4.0"}, path
