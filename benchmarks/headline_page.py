@@ -1,16 +1,20 @@
 """The experiments of `benchmarks.vla_experiments` as markdown tables and a picture."""
 
+import math
 import statistics
 
 from benchmarks import vla_experiments as experiments
 from benchmarks.markdown import table
 from benchmarks.record import ROOT
 from rrf import atomic
+from rrf.evaluation.intervals import mcnemar_p
 from rrf.pages.charts import curves_chart
 
 CURVE = ROOT / "docs" / "images" / "learning-curve.svg"
 HEADLINE = "metaworld-grpo-compact"
-_STAGES = ("before", "imitated", "after")
+STAGES = {"before": None, "imitated": "before", "after": "imitated", "alone": "before"}
+"""Stage of the recipe for any tasks -> the one that it goes on from."""
+_RECIPE = ("before", "imitated", "after")
 _STYLE = "<style>text{font:12px sans-serif}.title{font-weight:bold}</style>"
 
 
@@ -36,7 +40,7 @@ def details() -> str:
     parts = []
     drawn_tasks = {name: experiments.experiment_of(name) for name in experiments.measured_draws()}
     for name, experiment in (_reinforced() | drawn_tasks).items():
-        if name != HEADLINE and experiments.results_of(name):
+        if name != HEADLINE and any("wall_s" in r for r in experiments.results_of(name)):
             command = name.replace(experiments.DRAWN, "drawn --tasks-seed ")
             heading = f"### {experiment.title}\n\n`python -m benchmarks.vla_rl {command}`, "
             parts.append(heading + _by_task(name))
@@ -59,19 +63,67 @@ def draw() -> None:
 
 
 def drawn() -> str:
-    """The draws of six tasks, and their mean."""
-    results = [experiments.results_of(name)[0] for name in experiments.measured_draws()]
-    rows = []
+    """The draws of six tasks, their mean, and the draw that nobody had used; each step with its
+    test against the one before."""
+    names = experiments.measured_draws()
+    known = [experiments.results_of(name)[0] for name in names if name != experiments.FRESH]
+    rows = [_drawn_row(result) for result in known]
+    if known:
+        means = [f"**{statistics.fmean(r[when] for r in known):.1%}**" for when in _RECIPE]
+        tests = [paired(known, STAGES[when], when) for when in _RECIPE]
+        cells = [
+            f"{mean}{f'; {test}' if test else ''}" for mean, test in zip(means, tests, strict=True)
+        ]
+        minutes = statistics.fmean(r["wall_s"] for r in known) / 60
+        rows.append(("mean", *cells, "", f"{minutes:.1f} min"))
+    rows += [_drawn_row(result) for result in experiments.results_of(experiments.FRESH)]
+    titles = ("one demonstration, imitated", "repeated in simulation, imitated", "after GRPO")
+    return table(("tasks", *titles, "GRPO from the one demonstration", "all included"), rows)
+
+
+def _drawn_row(result: dict) -> tuple[str, ...]:
+    tasks = ", ".join(task.removesuffix("-v3") for task in result["by_task"])
+    cells = []
+    for when, since in STAGES.items():
+        test = paired([result], since, when) if when in result else ""
+        cells.append(
+            f"{_rate(result, when)}{f'; {test}' if test else ''}" if when in result else ""
+        )
+    minutes = f"{result['wall_s'] / 60:.1f} min" if "wall_s" in result else ""
+    return (tasks, *cells, minutes)
+
+
+def paired(results: list[dict], since: str | None, when: str) -> str:
+    """How one stage differs from another on the same initial states, and the exact two-sided p of
+    no difference (McNemar). Where single episodes were not recorded, it is the largest p of all
+    that the numbers of solved states allow, with a sign of at most."""
+    if since is None:
+        return ""
+    gained = lost = 0
+    is_known = True
     for result in results:
-        tasks = ", ".join(task.removesuffix("-v3") for task in result["by_task"])
-        rates = [_rate(result, when) for when in _STAGES]
-        rows.append((tasks, *rates, f"{result['wall_s'] / 60:.1f} min"))
-    if results:
-        means = [statistics.fmean(r[when] for r in results) for when in _STAGES]
-        minutes = statistics.fmean(r["wall_s"] for r in results) / 60
-        rows.append(("mean", *(f"**{mean:.1%}**" for mean in means), f"{minutes:.1f} min"))
-    stages = ("one demonstration, imitated", "repeated, imitated", "after GRPO")
-    return table(("tasks", *stages, "all included"), rows)
+        solved, pairs = result.get("solved", {}), result.get("pairs", {})
+        if when in solved and since in solved:
+            for task, outcomes in solved[when].items():
+                both = list(zip(solved[since][task], outcomes, strict=True))
+                gained += both.count(("0", "1"))
+                lost += both.count(("1", "0"))
+        elif when in pairs:
+            gained, lost = gained + pairs[when][0], lost + pairs[when][1]
+        else:
+            is_known, episodes = False, _num_episodes(result)
+            before, after = (round(result[stage] * episodes) for stage in (since, when))
+            most_lost = min(before, episodes - after)
+            gained, lost = gained + most_lost + after - before, lost + most_lost
+    p = min(1.0, 2 * min(mcnemar_p(gained, lost), mcnemar_p(lost, gained)))
+    if not is_known:
+        return f"p ≤ {10.0 ** math.ceil(math.log10(p)):.0e}"
+    shown = f"{p:.0e}" if p < 0.001 else f"{p:.1g}"
+    return f"{gained} states gained, {lost} lost, p = {shown}"
+
+
+def _num_episodes(result: dict) -> int:
+    return sum(task["episodes"] for task in result["by_task"].values())
 
 
 def families() -> str:

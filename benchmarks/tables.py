@@ -25,10 +25,15 @@ from rrf.presets import PRESETS, resolve
 from rrf.runners.control.configs import ControlRunnerCfg
 
 README = {
-    "metaworld_success_before": "Meta-World, six tasks: imitation of one demonstration each",
-    "metaworld_success_after": "the same after reinforcement learning, 14 minutes on two cores",
-    "drawn_success_before": "six tasks drawn by a seed: imitation of one demonstration each",
-    "drawn_success_after": "the same, repeated in simulation, imitated and reinforced",
+    "metaworld_success_before": "the six tasks the recipe was made on: one demonstration, imitated",
+    "metaworld_success_after": "the same after GRPO, 14 minutes on two cores",
+    "drawn_success_before": "six tasks drawn by each of three seeds: one demonstration, imitated",
+    "drawn_success_imitated": "the same, repeated in simulation by the objects' poses, imitated",
+    "drawn_success_after": "the same, then GRPO",
+    "fresh_success_before": "six tasks of a seed nobody had used: one demonstration, imitated",
+    "fresh_success_imitated": "the same, repeated in simulation by the objects' poses, imitated",
+    "fresh_success_after": "the same, then GRPO",
+    "fresh_success_alone": "GRPO from the one demonstration alone, without repetition",
     "mt50_success": "all 50 tasks of Meta-World, one policy of 1.4 million parameters",
     "metaworld_rl_episodes_per_s": "Meta-World with images: episodes per second, first round",
     "go1_flat_walk_wall_s": "a Go1 that follows velocity commands, from nothing, on two cores",
@@ -114,10 +119,15 @@ def strongest(numbers: list[dict]) -> str:
     by_id, rows = {row["id"]: row for row in numbers}, []
     for name, what in README.items():
         if row := by_id.get(name):
-            peer = f"{row['peer']}: {row['peer_value']:,g}" if row["peer"] else ""
+            peer = f"{row['peer']}: {row['peer_value']:,g}" if row["peer"] else _paired(row)
             slower = "**slower**: " if (row["ratio"] or 1) < 1 else ""
             rows.append((f"{slower}{what}", _readable(row), peer, _ratio(row)))
     return markdown.table(("what", "here", "compared with", "ratio"), rows)
+
+
+def _paired(row: dict) -> str:
+    """The test against the stage that it goes on from, if there is one."""
+    return row.get("paired") or ""
 
 
 def _readable(row: dict) -> str:

@@ -27,6 +27,8 @@ from rrf.runners.checkpoints import checkpoint
 
 RESULTS = record.RESULTS / "headline"
 DRAWN = "drawn-"
+FRESH = f"{DRAWN}77"
+"""A draw that nobody had used when everything was settled; the other draws are 0, 1 and 2."""
 SIX_TASKS = "configs/protocols/metaworld-headline.yaml"
 _ALL_TASKS = "configs/protocols/metaworld-mt50.yaml"
 _TWO_VIEWS = "configs/protocols/metaworld-two-views.yaml"
@@ -67,6 +69,7 @@ class Experiment:
 EARLY_STOP = ("early_stop={}", "inference_batch=8")  # episodes without hope end; fuller batches
 _ONE_DEMO = "compact-vla-one-demo"
 _VIEWS = ("workspace", "gripperPOV")
+_NUM_VIDEOS = 12  # of each evaluation of chosen tasks: failures are to be looked at
 _SHOWN_STEPS = 300  # of imitation of the demonstrations that the expert has shown, as in _ONE_DEMO
 _FAMILIES = {
     "compact-vla-pretrain": "compact policy",
@@ -195,7 +198,7 @@ def drawn(tasks_seed: int) -> Experiment:
 
 
 def measured_draws() -> list[str]:
-    """Names of the drawn experiments that have results, by seed."""
+    """Names of the drawn experiments that have results, by the seed of the draw."""
     names = [path.stem for path in RESULTS.glob(f"{DRAWN}*.json")]
     return sorted(names, key=lambda name: int(name.removeprefix(DRAWN)))
 
@@ -207,13 +210,15 @@ def experiment_of(name: str) -> Experiment:
     return EXPERIMENTS[name]
 
 
-def run(name: str, seed: int, resumes: bool = False) -> dict:
+def run(name: str, seed: int, resumes: bool = False, alone: bool = False) -> dict:
     """Measure one experiment with one seed and merge it into its file.
 
     Args:
         name: A key of `EXPERIMENTS`, or drawn-N.
         seed: Seed of training; demonstrations and initial states do not depend on it.
         resumes: Continue what an earlier call left in `.rrf/headline/` instead of starting over.
+        alone: Also reinforce the policy that imitated the expert's demonstrations without their
+            repetitions, by the same recipe.
     """
     experiment = experiment_of(name)
     folder = _folder(name, seed)
@@ -228,6 +233,7 @@ def run(name: str, seed: int, resumes: bool = False) -> dict:
     if experiment.pretrained:
         words.append(f"init_from={_fine_tuned(experiment.pretrained, seed)['checkpoint']}")
     protocol = _protocol(experiment, folder)
+    videos = _NUM_VIDEOS if experiment.tasks else 0
     tuned = _folder(experiment.after or name, seed) / "sft"
     if experiment.after and (tuned / "result.json").is_file():
         trained = parent = _fine_tuned(experiment.after, seed)
@@ -236,21 +242,34 @@ def run(name: str, seed: int, resumes: bool = False) -> dict:
         trained = parent = _train(seconds, experiment.sft, tuned, words, threads)
     before = None
     if experiment.rl:
-        before = _evaluate(seconds, parent["checkpoint"], protocol, folder / "before")
+        before = _evaluate(seconds, parent["checkpoint"], protocol, folder / "before", videos)
         overrides = [*experiment.rl_overrides, f"seed={seed}", f"init_from={parent['checkpoint']}"]
         trained = _train(seconds, experiment.rl, folder / "rl", overrides)
-    after = _evaluate(seconds, trained["checkpoint"], protocol, folder / "after")
-    wall_s = sum(seconds)
-    imitated: dict[str, typing.Any] = {}
+    after = _evaluate(seconds, trained["checkpoint"], protocol, folder / "after", videos)
+    wall_s, more = sum(seconds), {}
     if experiment.recordings and (shown := experiment.recordings.demonstrations):
         if before:
-            imitated = {"imitated": before.overall.rate}
-            imitated["bounds_imitated"] = [before.overall.low, before.overall.high]
+            more["imitated"] = before
         # What the demonstrations alone would give; it is no part of the recipe.
         words += [f"episodes_per_instruction={shown}", f"max_steps={_SHOWN_STEPS}"]
-        alone = train(experiment.sft, folder / "shown", words, threads)
-        before = _evaluate([], alone["checkpoint"], protocol, folder / "before-repeats")
-    result = _result(seed, before, after, trained if experiment.rl else {}, wall_s) | imitated
+        start = train(experiment.sft, folder / "shown", words, threads)
+        before = _evaluate([], start["checkpoint"], protocol, folder / "before-repeats", videos)
+        if alone and experiment.rl:
+            overrides = [
+                *experiment.rl_overrides,
+                f"seed={seed}",
+                f"init_from={start['checkpoint']}",
+            ]
+            found = train(experiment.rl, folder / "rl-alone", overrides)
+            more["alone"] = _evaluate(
+                [], found["checkpoint"], protocol, folder / "after-alone", videos
+            )
+    result = _result(seed, before, after, trained if experiment.rl else {}, wall_s)
+    for stage, evaluation in more.items():
+        rate = evaluation.overall
+        result |= {stage: rate.rate, f"bounds_{stage}": [rate.low, rate.high]}
+    stages = {"before": before, **more, "after": after}
+    result["solved"] = {stage: _solved(e) for stage, e in stages.items() if e}
     result["sft"] = _facts(parent)
     print(json.dumps({k: v for k, v in result.items() if k != "validations"}), flush=True)
     RESULTS.mkdir(exist_ok=True)
@@ -274,6 +293,14 @@ def _fine_tuned(name: str, seed: int) -> dict:
     if not path.is_file():
         raise SystemExit(f"there is no {path}; first run: python -m benchmarks.vla_rl {name}")
     return json.loads(path.read_text())
+
+
+def _solved(evaluation: Evaluation) -> dict[str, str]:
+    """Task -> 1 or 0 for each of its initial states, in order."""
+    return {
+        task: "".join(str(int(e.success)) for e in evaluation.episodes if e.task == task)
+        for task in evaluation.per_task
+    }
 
 
 def _facts(trained: dict) -> dict:
@@ -373,13 +400,15 @@ def _train(seconds: list[float], *words: typing.Any) -> dict:
     return result
 
 
-def _evaluate(seconds: list[float], checkpoint: str, protocol: str, out: Path) -> Evaluation:
+def _evaluate(
+    seconds: list[float], checkpoint: str, protocol: str, out: Path, num_videos: int = 0
+) -> Evaluation:
     """What `rrf eval` finds, and found before if the experiment is resumed; its seconds are
     appended."""
     with Stopwatch() as watch:
         if not (out / FILE_NAME).is_file():
             words = ["--protocol", protocol, "--out", str(out), "--workers", "2"]
-            run_rrf("eval", checkpoint, *words, "--num-videos", "0")
+            run_rrf("eval", checkpoint, *words, "--num-videos", str(num_videos))
         report = Evaluation.load(out)
     seconds.append(max(report.timings["wall_s"], watch.wall_s))
     return report

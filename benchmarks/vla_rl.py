@@ -10,9 +10,11 @@ initial states, which takes a quarter of an hour per seed.
 which are repeated in other initial states, then imitation and GRPO. It takes hours; `--resume`
 continues it.
 
-`drawn --tasks-seed 0 1 2` measures `drawn_success_before` and `drawn_success_after`: six tasks that
-each of these seeds draws, one demonstration of each, which is repeated in other initial states,
-then imitation and GRPO; half an hour per draw.
+`drawn --tasks-seed 0 1 2` measures `drawn_success_before`, `drawn_success_imitated` and
+`drawn_success_after`: six tasks that each of these seeds draws, one demonstration of each, which is
+repeated in other initial states, then imitation and GRPO; half an hour per draw. With `--alone`
+GRPO also starts from the imitated demonstration itself, without its repetitions. `--tasks-seed 77`
+measures the draw that nobody had used, under `fresh_success_...`.
 
 `pipeline_ratio`, `plan_error`, and `ray_over_inline_ratio` with `weight_sync_s`, are explained in
 `benchmarks.vla_rl_roles`; they take minutes.
@@ -29,7 +31,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks import harness, metaworld_peers, vla_rl_roles
+from benchmarks import harness, headline_page, metaworld_peers, vla_rl_roles
 from benchmarks import vla_experiments as experiments
 from benchmarks.clock import peak_kb
 from benchmarks.harness import Bench, Measure, train
@@ -133,17 +135,24 @@ def _drawn(bench: Bench) -> list[dict]:
     for tasks_seed in bench.options.tasks_seed:
         _run(bench, f"{experiments.DRAWN}{tasks_seed}", 0)
     names = experiments.measured_draws()
+    known = [name for name in names if name != experiments.FRESH]
+    fresh = [name for name in names if name == experiments.FRESH]
+    return [
+        *_means(bench, "drawn_success", known),
+        *(_means(bench, "fresh_success", fresh) if fresh else ()),
+    ]
+
+
+def _means(bench: Bench, id: str, names: list[str]) -> list[dict]:
+    """The mean of each stage over these draws, and its test against the stage before."""
+    results = [experiments.results_of(name)[0] for name in names]
     seeds = [int(name.removeprefix(experiments.DRAWN)) for name in names]
     command = f"{bench.command} --tasks-seed {' '.join(map(str, seeds))}"
     return [
-        bench.number(
-            f"drawn_success_{when}",
-            statistics.mean(experiments.results_of(name)[0][when] for name in names),
-            "of 1",
-            seeds=seeds,
-        )
-        | {"command": command}
-        for when in ("before", "after")
+        bench.number(f"{id}_{when}", statistics.mean(r[when] for r in results), "of 1", seeds=seeds)
+        | {"command": command, "paired": headline_page.paired(results, since, when)}
+        for when, since in headline_page.STAGES.items()
+        if all(when in result for result in results)
     ]
 
 
@@ -164,7 +173,7 @@ def _experiment(name: str, bench: Bench) -> list[dict]:
 def _run(bench: Bench, name: str, seed: int) -> None:
     if not bench.saves:
         raise NotMeasuredError("whole experiments have no small size, and always write results")
-    experiments.run(name, seed, bench.options.resume)
+    experiments.run(name, seed, bench.options.resume, bench.options.alone)
 
 
 _EXPERIMENTS = {name: functools.partial(_experiment, name) for name in experiments.EXPERIMENTS}
@@ -183,6 +192,7 @@ IDS: dict[str, Measure] = {
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tasks-seed", nargs="+", type=int, default=[0, 1, 2], help="for drawn")
     parser.add_argument("--seeds", nargs="+", type=int, help="of training; 0, headline: 0 1 2")
+    parser.add_argument("--alone", action="store_true", help="drawn: GRPO without repetition too")
     parser.add_argument("--resume", action="store_true", help="continue an interrupted call")
 
 

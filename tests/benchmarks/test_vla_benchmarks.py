@@ -4,7 +4,8 @@ import argparse
 
 import pytest
 
-from benchmarks import vla_gpu
+from benchmarks import headline_page, vla_gpu
+from benchmarks import vla_experiments as experiments
 from benchmarks.clock import median_cpu_s
 from benchmarks.harness import Bench
 
@@ -15,6 +16,40 @@ def test_a_real_size_is_measured_at_laptop_size(name):
     row = vla_gpu.measure(name, Bench(is_small=True, options=argparse.Namespace(device="cpu")))
     assert row["id"] == name
     assert row["value"] > 0
+
+
+def solved(before: str, after: str) -> dict:
+    stages = {"before": {"a": before}, "imitated": {"a": after}}
+    return {
+        "before": before.count("1") / len(before),
+        "imitated": after.count("1") / len(after),
+        "by_task": {"a": {"episodes": len(before)}},
+        "solved": stages,
+    }
+
+
+def test_a_step_is_tested_on_the_same_initial_states():
+    # 6 gained, 1 lost: p = 2 (C(7,6) + C(7,7)) / 2^7 = 16 / 128
+    pairs = [solved("0000", "1110"), solved("00011", "11101")]
+    assert headline_page.paired(pairs, "before", "imitated") == "6 states gained, 1 lost, p = 0.1"
+    assert headline_page.paired(pairs, None, "before") == ""
+    only_rates = [{k: v for k, v in result.items() if k != "solved"} for result in pairs]
+    # At most 0 lost of the first, whose 3 were not solved before; of the second min(2, 5 - 4) = 1,
+    # so 3 gained: 6 gained, 1 lost, p = 16 / 128, below the next power of ten.
+    assert headline_page.paired(only_rates, "before", "imitated") == "p ≤ 1e+00"
+    many = [{"before": 0.4, "imitated": 0.9, "by_task": {"a": {"episodes": 50}}}]
+    # At most 5 lost, so 30 gained: p = 2 P(X >= 30), X ~ Bin(35, 1/2), = 2.2e-5
+    assert headline_page.paired(many, "before", "imitated") == "p ≤ 1e-04"
+
+
+def test_the_page_shows_every_stage_of_a_draw_that_nobody_had_used():
+    [row] = [line for line in headline_page.drawn().splitlines() if line.startswith("| bin-pick")]
+    assert "42.3% [36.9%, 48.0%]" in row
+    assert "95.3% [92.3%, 97.2%]; 20 states gained, 12 lost, p = 0.2" in row
+    assert "65.0% [59.4%, 70.2%]" in row
+    assert list(experiments.results_of(experiments.FRESH)[0]["by_task"]) == (
+        experiments.experiment_of(experiments.FRESH).tasks
+    )
 
 
 def test_a_step_is_timed_in_turns_with_another():
