@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from rrf import atomic
 from rrf.cli import app
+from rrf.data.dataset.action_representation import PREDICTED
 from rrf.data.schema import ACTION, STATE, Observation
 from rrf.lineage import Lineage
 from rrf.networks import tensor_files
@@ -288,6 +289,32 @@ def test_statistics_that_are_given_must_fit_relative_actions(tmp_path):
         published.import_policy(str(tmp_path / "theirs"), layout, run, tmp_path / "a", None, given)
     published.import_policy(str(tmp_path / "theirs"), layout, run, tmp_path / "b")
     assert "action.predicted" in checkpoint.load_norm_stats(tmp_path / "b")
+
+
+@pytest.mark.parametrize("case", ["openpi", "openvla", "groot"])
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("relative_actions", [(0, 0)]),
+        ("delta_actions", [(0, 0)]),
+        ("state_modes", {0: "none"}),
+        ("action_modes", {0: "none"}),
+    ],
+)
+def test_what_a_layout_has_no_place_for_is_not_written(case, name, value, tmp_path):
+    cfg = CASES[case]().replace(**{name: value})
+    given = {STATE: stats(cfg.state_dim, 0), ACTION: stats(cfg.action_dim, 1)}
+    policy = cfg.build(given | {PREDICTED: given[ACTION]})
+    with pytest.raises(ValueError, match=f"has {name} .* the layout of {case} has no place"):
+        FORMATS[case].write(policy, given, tmp_path / "out", None)
+    assert not (tmp_path / "out").exists()
+
+
+def test_openvlas_layout_takes_actions_by_their_quantiles(tmp_path):
+    cfg = CASES["openvla"]().replace(action_normalization="mean_std")
+    given = {STATE: stats(cfg.state_dim, 0), ACTION: stats(cfg.action_dim, 1)}
+    with pytest.raises(ValueError, match=r"action_normalization is mean_std, .* q01 to q99"):
+        FORMATS["openvla"].write(cfg.build(given), given, tmp_path / "out", None)
 
 
 def test_large_checkpoints_are_divided_and_read_back(tmp_path, monkeypatch):

@@ -1,5 +1,6 @@
 """Folders of published policies: what every layout does with them."""
 
+from collections.abc import Collection
 from pathlib import Path
 
 import torch
@@ -10,6 +11,12 @@ from rrf import atomic
 from rrf.networks.vlm.tokenizer import FILE
 from rrf.policies.vla.vlm_configs import VLMPolicyCfg
 
+_WITHOUT_PLACE = {
+    "relative_actions": "[]",
+    "delta_actions": "[]",
+    "state_modes": "{}",
+    "action_modes": "{}",
+}
 _STATISTICS = ("min", "max", "mean", "std", "q01", "q10", "q50", "q90", "q99")
 
 
@@ -17,6 +24,27 @@ def require_vacant(folder: Path) -> None:
     """Raise ValueError if there is something in a folder that is to be written."""
     if not atomic.is_vacant(folder):
         raise ValueError(f"{folder} is not empty; give a directory that does not exist")
+
+
+def require_written(cfg: VLMPolicyCfg, layout: str, kept: Collection[str] = ()) -> None:
+    """Refuse a policy with a setting that a layout has no place for: others would run another one.
+
+    Args:
+        cfg: The policy.
+        layout: The name of the layout.
+        kept: The settings among those in question that it has a place for.
+
+    Raises:
+        ValueError: Naming the field, and what to train with.
+    """
+    for name, plain in _WITHOUT_PLACE.items():
+        if name not in kept and (value := getattr(cfg, name)):
+            elsewhere = ", or write the layout of lerobot" if layout == "openpi" else ""
+            raise ValueError(
+                f"the policy has {name} {value}, for which the layout of {layout} has no place; "
+                f"train with policy.{name}={plain}"
+                + (elsewhere if name == "relative_actions" else "")
+            )
 
 
 def with_tokenizer(cfg: VLMPolicyCfg, folder: Path) -> VLMPolicyCfg:

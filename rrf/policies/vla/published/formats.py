@@ -17,16 +17,19 @@ from rrf import atomic
 from rrf.data.formats.groot_metadata import PATH as GROOT_METADATA
 from rrf.data.formats.groot_metadata import read_metadata
 from rrf.data.schema import ACTION, STATE
+from rrf.networks.vlm.prismatic.configs import PrismaticCfg
 from rrf.networks.vlm.weights import read_shapes
 from rrf.policies.vla.heads.groot_configs import NEW
 from rrf.policies.vla.lerobot.kinds import REFUSED
 from rrf.policies.vla.published import (
     groot,
+    groot_settings,
     lerobot_pi,
     openvla,
     pi_checkpoints,
     pi_norm_stats,
 )
+from rrf.policies.vla.published.folders import require_written
 from rrf.policies.vla.vlm import VLMPolicy
 from rrf.policies.vla.vlm_configs import VLMPolicyCfg
 
@@ -159,6 +162,14 @@ class OpenVLA:
     def write(
         self, policy: VLMPolicy, norm_stats: Mapping[str, Mapping], folder: Path, group: str | None
     ) -> None:
+        cfg = policy.cfg
+        require_written(cfg, "openvla")
+        if isinstance(cfg.backbone, PrismaticCfg) and cfg.action_normalization != "quantile":
+            raise ValueError(
+                f"action_normalization is {cfg.action_normalization}, but programs that read the "
+                "layout of openvla take actions from q01 to q99; train with "
+                "policy.action_normalization=quantile"
+            )
         openvla.write(policy, folder, group or "rrf", norm_stats)
 
     def _dataset(self, folder: Path, group: str | None) -> str:
@@ -175,9 +186,8 @@ class Groot:
         return "groot-n15-sft" if _has_names(folder, groot.BACKBONES["n15"]) else "groot-n17-sft"
 
     def fitted(self, folder: Path, cfg: VLMPolicyCfg, group: str | None) -> VLMPolicyCfg:
+        cfg = groot_settings.fitted(folder, cfg)
         changes: dict[str, typing.Any] = {}
-        if "action_horizon" in (config := _config(folder)):
-            changes["chunk_length"] = config["action_horizon"]
         if (folder / GROOT_METADATA).is_file():
             tag = self._tag(folder, group or cfg.embodiment)
             data = read_metadata(folder, tag)
@@ -203,6 +213,7 @@ class Groot:
     def write(
         self, policy: VLMPolicy, norm_stats: Mapping[str, Mapping], folder: Path, group: str | None
     ) -> None:
+        require_written(policy.cfg, "groot")
         groot.write(policy, norm_stats, folder, group or policy.cfg.embodiment or NEW)
 
     def _tag(self, folder: Path, group: str | None) -> str:

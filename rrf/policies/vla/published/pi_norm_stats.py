@@ -22,7 +22,7 @@ from rrf.data.schema import ACTION, IMAGE_PREFIX, STATE
 from rrf.networks.vlm.paligemma.configs import PaliGemmaCfg
 from rrf.policies.vla.heads.pi_configs import PiExpertHeadCfg
 from rrf.policies.vla.published import lerobot_pi
-from rrf.policies.vla.published.folders import lerobot_statistics
+from rrf.policies.vla.published.folders import lerobot_statistics, require_written
 from rrf.policies.vla.vlm_configs import VLMPolicyCfg
 
 Files = dict[str, str | dict[str, torch.Tensor]]
@@ -199,17 +199,7 @@ def _require_expressible(cfg: VLMPolicyCfg, layout: str) -> None:
             f"prompt is {cfg.prompt!r}, but programs that read the layout of {layout} write "
             f"{lerobot_pi.PROMPTS[head.version]!r} for {head.version}; train with this prompt"
         )
-    names = ("delta_actions", "state_modes", "action_modes")
-    given = [name for name in names if getattr(cfg, name)]
-    if layout == "openpi" and cfg.relative_actions:
-        given.append("relative_actions")
-    if given:
-        raise ValueError(
-            f"the policy has {given[0]} {getattr(cfg, given[0])}, for which the layout of {layout} "
-            f"has no place; train with policy.{given[0]}="
-            + ("{}" if given[0].endswith("modes") else "[]")
-            + (", or write the layout of lerobot" if given[0] == "relative_actions" else "")
-        )
+    require_written(cfg, layout, ["relative_actions"] if layout == "lerobot" else [])
     strange = [pair for pair in cfg.relative_actions if pair[0] != pair[1]]
     if strange:
         raise ValueError(

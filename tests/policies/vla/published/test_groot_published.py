@@ -12,6 +12,7 @@ from rrf.networks.vlm.configs import ImageRuleCfg
 from rrf.networks.vlm.qwen.configs import Qwen3VLCfg
 from rrf.policies.vla.heads.groot import GrootHead
 from rrf.policies.vla.heads.groot_configs import GrootHeadCfg, n17_head
+from rrf.policies.vla.published import groot_settings
 from rrf.policies.vla.published.groot import load_head, load_policy, published_weights
 from rrf.policies.vla.vlm_configs import VLMPolicyCfg
 from rrf.presets import resolve
@@ -185,3 +186,115 @@ def test_the_laptop_preset_is_small_enough():
     )
     built = policy.build({STATE: stats(4), ACTION: stats(4)})
     assert num_parameters(built) < 10e6
+
+
+TRANSFORMER = {"num_layers": 5, "num_attention_heads": 6, "attention_head_dim": 7, "dropout": 0.1}
+N15_CONFIG = {  # the fields of the published one, with other values where they are honoured
+    "action_dim": 32,
+    "action_horizon": 9,
+    "architectures": ["GR00T_N1_5"],
+    "attn_implementation": None,
+    "compute_dtype": "bfloat16",
+    "hidden_size": 2048,
+    "model_dtype": "float32",
+    "model_type": "gr00t_n1_5",
+    "torch_dtype": "bfloat16",
+    "transformers_version": "4.51.3",
+    "action_head_cfg": {
+        "action_dim": 32,
+        "action_horizon": 9,
+        "add_pos_embed": True,
+        "backbone_embedding_dim": 2048,
+        "diffusion_model_cfg": {
+            **TRANSFORMER,
+            "cross_attention_dim": 2048,
+            "final_dropout": True,
+            "interleave_self_attention": True,
+            "norm_type": "ada_norm",
+            "output_dim": 1024,
+            "positional_embeddings": None,
+        },
+        "hidden_size": 1024,
+        "input_embedding_dim": 1536,
+        "max_action_dim": 33,
+        "max_state_dim": 65,
+        "model_dtype": "float32",
+        "noise_beta_alpha": 1.5,
+        "noise_beta_beta": 1.0,
+        "noise_s": 0.998,
+        "num_inference_timesteps": 8,
+        "num_target_vision_tokens": 16,
+        "num_timestep_buckets": 500,
+        "tune_diffusion_model": True,
+        "tune_projector": True,
+        "use_vlln": True,
+        "vl_self_attention_cfg": {
+            "attention_head_dim": 64,
+            "dropout": 0.3,
+            "final_dropout": True,
+            "num_attention_heads": 16,
+            "num_layers": 3,
+            "positional_embeddings": None,
+        },
+    },
+    "backbone_cfg": {
+        "eagle_path": "NVEagle/eagle",
+        "load_bf16": False,
+        "project_to_dim": None,
+        "reproject_vision": False,
+        "select_layer": 11,
+        "tune_llm": False,
+        "tune_visual": True,
+        "use_flash_attention": True,
+    },
+}
+
+
+def fitted_to(config, folder, preset="groot-n15-sft"):
+    (folder / "config.json").write_text(json.dumps(config))
+    return groot_settings.fitted(folder, resolve(preset, []).policy)
+
+
+def test_what_the_config_of_n15_says_is_honoured(tmp_path):
+    cfg = fitted_to(N15_CONFIG, tmp_path)
+    assert (cfg.chunk_length, cfg.backbone.num_layers) == (9, 11)
+    head = cfg.head
+    assert (head.num_denoise_steps, head.num_time_buckets, head.num_future_tokens) == (8, 500, 16)
+    assert (head.max_state_dim, head.max_action_dim, head.noise_scale) == (65, 33, 0.998)
+    assert (head.dit.num_layers, head.dit.num_heads, head.dit.head_width) == (5, 6, 7)
+    assert (head.vl_layers, head.vl_heads, head.vl_dropout) == (3, 16, 0.3)
+
+
+@pytest.mark.parametrize(
+    ("part", "change", "message"),
+    [
+        (None, {"magic": 1}, "has the setting magic, which is not known here"),
+        ("backbone_cfg", {"reproject_vision": True}, "backbone_cfg has reproject_vision True"),
+        ("backbone_cfg", {"project_to_dim": 1536}, "has project_to_dim 1536"),
+        ("action_head_cfg", {"add_pos_embed": False}, "action_head_cfg has add_pos_embed False"),
+        ("action_head_cfg", {"diffusion_model_cfg": {"norm_type": "layer_norm"}}, "has norm_type"),
+        (None, {"state_history_length": 4}, "has state_history_length 4"),
+    ],
+)
+def test_what_the_config_says_otherwise_is_refused_by_name(part, change, message, tmp_path):
+    config = json.loads(json.dumps(N15_CONFIG))
+    (config[part] if part else config).update(change)
+    with pytest.raises(ValueError, match=message):
+        fitted_to(config, tmp_path)
+
+
+def test_the_config_of_n17_is_flat(tmp_path):
+    n17 = {"model_type": "Gr00tN1d7", "action_horizon": 16, "num_inference_timesteps": 6}
+    n17 |= {"select_layer": 14, "state_dropout_prob": 0.1, "use_alternate_vl_dit": True}
+    n17 |= {"diffusion_model_cfg": TRANSFORMER, "formalize_language": True}
+    cfg = fitted_to(n17, tmp_path, "groot-n17-sft")
+    assert (cfg.chunk_length, cfg.head.num_denoise_steps, cfg.backbone.num_layers) == (16, 6, 14)
+    assert (cfg.head.dit.num_layers, cfg.head.state_dropout) == (5, 0.1)
+
+
+def test_every_field_of_n17_that_the_installed_lerobot_knows_is_in_a_list():
+    from lerobot.policies.groot.groot_n1_7 import GR00T_N1_7_DEFAULTS
+
+    known, common = groot_settings._SETTINGS.knows, groot_settings._common()
+    assert len(GR00T_N1_7_DEFAULTS) > 30
+    assert [n for n in GR00T_N1_7_DEFAULTS if not known(n) and n not in common] == []
