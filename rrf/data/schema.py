@@ -5,6 +5,8 @@
 | observation.images.<name> | uint8[H, W, 3] | RGB 0..255, row 0 on top, seen before the action    |
 | observation.state         | float32[D]     | proprioception before the action, a unit per entry  |
 | action                    | float32[A]     | command executed from this frame to the next        |
+| extra.<name>              | float32[E]     | other numbers, seen before the action: force,       |
+|                           |                | tactile, torque; no policy sees them (optional)     |
 | maps.<name>               | number[H, W]   | one number per pixel, not RGB: depth, a mask; unit  |
 |                           |                | in info.json (optional; float may be NaN or Inf)    |
 | task (in tasks.parquet)   | str            | the language instruction, one English sentence      |
@@ -36,6 +38,7 @@ STATE = "observation.state"
 ACTION = "action"
 IMAGE_PREFIX = "observation.images."
 MAP_PREFIX = "maps."  # not observation: lerobot's policies take what begins so as a state
+EXTRA_PREFIX = "extra."  # neither
 REWARD = "next.reward"
 SUCCESS = "next.success"
 TERMINATED = "next.terminated"
@@ -89,6 +92,7 @@ class Schema:
     has_terminated: bool = False
     maps: tuple[PixelMap, ...] = ()
     has_language: bool = False
+    extras: tuple[tuple[str, Vector], ...] = ()  # name and what it holds
 
     @property
     def scalars(self) -> list[str]:
@@ -123,6 +127,7 @@ class Episode:
     maps: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
     """Name of a map -> [T, H, W] of the map's dtype, size and unit."""
     language: Language | None = None
+    extras: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)  # float32 [T, E]
 
     def __len__(self) -> int:
         return len(self.action)
@@ -213,6 +218,12 @@ def check_episode(episode: Episode, schema: Schema) -> None:
         )
     _check_vectors(f"{where}: {STATE}", episode.state, (length, len(schema.state.names)))
     _check_vectors(f"{where}: {ACTION}", episode.action, (length, len(schema.action.names)))
+    if set(episode.extras) != {name for name, _ in schema.extras}:
+        expected = sorted(name for name, _ in schema.extras)
+        raise ValueError(f"{where}: extra {sorted(episode.extras)}, expected {expected}")
+    for name, vector in schema.extras:
+        shape = (length, len(vector.names))
+        _check_vectors(f"{where}: {EXTRA_PREFIX}{name}", episode.extras[name], shape)
     for key in schema.scalars:
         values, dtype = episode.scalars[key], SCALARS[key]
         if dtype == "float32":

@@ -8,6 +8,7 @@ datasets/NAME               converted + norm_stats.json        (stage publish, a
 """
 
 import dataclasses
+import re
 import typing
 from pathlib import Path
 
@@ -137,9 +138,15 @@ class DatasetCfg(Cfg):
     """Proprioception."""
     action: VectorCfg
     """The command executed from this frame to the next."""
+    extra: dict[str, VectorCfg] = {}
+    """Name -> other numbers of each frame, such as forces; they are kept, and no policy sees them.
+    """
+    subtask: str | None = None
+    """Raw key of a text per frame, kept as language annotations of the style subtask."""
     after_action: list[str] = []
-    """What was recorded after the action of its frame and not before it: state, or names of cameras
-    and maps. It is taken from the frame before, and the first frame of an episode is left out."""
+    """What was recorded after the action of its frame and not before it: state, or names of
+    cameras, maps and extra numbers. It is taken from the frame before, and the first frame of an
+    episode is left out."""
     instruction: InstructionCfg | None = None
     """Where the instruction comes from, if not from where the format keeps it."""
     reward: str | None = None
@@ -188,11 +195,15 @@ class DatasetCfg(Cfg):
                 f"keyframe_interval_s is {self.keyframe_interval_s}, must be above 0 and at most 2"
             )
         for name in self.after_action:
-            known = ("state", *self.cameras, *self.maps)
+            known = ("state", *self.cameras, *self.maps, *self.extra)
             if name not in known:
                 raise ValueError(f"after_action: no '{name}'{did_you_mean(name, known)}")
-        if self.state.summed() or any(conversion.reference for conversion in self.state.convert):
-            raise ValueError("state: only actions can be deltas")
+        for where, vector in (("state", self.state), *self.extra.items()):
+            if vector.summed() or any(conversion.reference for conversion in vector.convert):
+                raise ValueError(f"{where}: only actions can be deltas")
+        for name in self.extra:
+            if not re.fullmatch(r"[A-Za-z0-9_-]+", name):
+                raise ValueError(f"extra: '{name}' must be of letters, digits, _ and -")
         for name in [name for conversion in self.action.convert for name in conversion.reference]:
             if name not in self.state.names:
                 raise ValueError(
@@ -208,7 +219,8 @@ class DatasetCfg(Cfg):
                 "after_action and resample exclude each other: by their time stamps, rows are "
                 "put where they belong"
             )
-        known = [*self.state.names, *self.action.names]
+        vectors = (self.state, self.action, *self.extra.values())
+        known = [name for vector in vectors for name in vector.names]
         for name in self.resample.nearest:
             if name not in known:
                 raise ValueError(f"resample.nearest: no '{name}'{did_you_mean(name, known)}")
@@ -245,6 +257,7 @@ class DatasetCfg(Cfg):
             has_reward=self.reward is not None,
             has_success=self.success is not None,
             has_terminated=self.terminated is not None,
+            extras=tuple((name, vector.vector()) for name, vector in self.extra.items()),
             maps=tuple(
                 PixelMap(name, map_cfg.dtype, (map_cfg.size[0], map_cfg.size[1]), map_cfg.unit)
                 for name, map_cfg in self.maps.items()

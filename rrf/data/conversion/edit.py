@@ -31,7 +31,16 @@ from rrf.data.dataset.stats import ImageStats
 from rrf.data.files import content_digest
 from rrf.data.formats.modality import Modality, Part, read_modality, write_modality
 from rrf.data.language import Language
-from rrf.data.schema import ACTION, IMAGE_PREFIX, REWARD, STATE, SUCCESS, TERMINATED, Episode
+from rrf.data.schema import (
+    ACTION,
+    EXTRA_PREFIX,
+    IMAGE_PREFIX,
+    REWARD,
+    STATE,
+    SUCCESS,
+    TERMINATED,
+    Episode,
+)
 
 OnProgress = Callable[[int, int, str], None]  # done, total, what is being worked on
 
@@ -185,6 +194,10 @@ class _Edit:
             maps={
                 name: source.map(row, frames, origin_name, cut.first, cut.stop)
                 for name, origin_name in self.plan.maps.items()
+            },
+            extras={
+                name: parquet.as_matrix(frames[f"{EXTRA_PREFIX}{origin_name}"])
+                for name, origin_name in self.plan.extras.items()
             },
         )
         if self.schema.has_language:

@@ -14,6 +14,7 @@ removed: a whole number, or a range "10-14" with both ends. Features go by these
 
     cameras.NAME, state.NAME, action.NAME    a camera, a dimension of the state or of the action
     maps.NAME                                images that are not RGB, such as depth
+    extra.NAME                               other numbers, such as forces
     reward, success, terminated              next.reward, next.success, next.terminated
     language                                 the language annotations
 """
@@ -25,7 +26,7 @@ import typing
 from rrf.config import Cfg, configclass
 from rrf.data.conversion.checks_cfg import ChecksCfg
 
-KINDS = ("cameras", "state", "action", "maps")
+KINDS = ("cameras", "state", "action", "maps", "extra")
 FLAGS = ("reward", "success", "terminated")
 LANGUAGE = "language"
 _RANGE = re.compile(r"(\d+)(?:-(\d+))?")

@@ -76,6 +76,11 @@ class EditPlan:
         """Images that are not RGB -> the origin's."""
         return self._of("maps")
 
+    @property
+    def extras(self) -> dict[str, str]:
+        """Other numbers -> the origin's."""
+        return self._of("extra")
+
     def columns(self, kind: str) -> list[int]:
         """Which of the origin's dimensions of "state" or "action" are left."""
         names = getattr(self._origin, kind).names
@@ -100,6 +105,7 @@ class EditPlan:
                 for map_spec in self._origin.maps
                 if map_spec.name == old
             ),
+            extras=tuple((new, dict(self._origin.extras)[old]) for new, old in self.extras.items()),
         )
 
     def _do(self, step: StepCfg) -> None:
@@ -233,6 +239,7 @@ def short_name(name: str) -> str:
 def _features(schema: Schema) -> list[str]:
     names = {"cameras": schema.cameras, "state": schema.state.names, "action": schema.action.names}
     names["maps"] = tuple(map_spec.name for map_spec in schema.maps)
+    names["extra"] = tuple(name for name, _ in schema.extras)
     features = [f"{kind}.{name}" for kind in KINDS for name in names[kind]]
     features += [_FULL_NAMES[key] for key in schema.scalars]
     return features + [LANGUAGE] * schema.has_language

@@ -16,6 +16,7 @@ from rrf.data.images import decode_rgb, encode_png
 from rrf.data.language import Language
 from rrf.data.schema import (
     ACTION,
+    EXTRA_PREFIX,
     IMAGE_PREFIX,
     MAP_PREFIX,
     STATE,
@@ -69,6 +70,8 @@ def encode_episode(episode: Episode, schema: Schema, encoding: Encoding) -> Enco
         values = episode.scalars[key]
         assert values is not None  # it was checked
         encoded.vectors[key] = values
+    for name, _ in schema.extras:
+        encoded.vectors[f"{EXTRA_PREFIX}{name}"] = episode.extras[name]
     for camera in schema.cameras:
         key, images = f"{IMAGE_PREFIX}{camera}", episode.images[camera]
         stats = encoded.image_stats[key] = ImageStats()

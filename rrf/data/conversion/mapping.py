@@ -34,8 +34,11 @@ def raw_keys(cfg: DatasetCfg) -> dict[str, str]:
     """All raw keys a config asks for -> where it does."""
     keys = {raw: f"cameras.{camera}" for camera, raw in cfg.cameras.items()}
     keys |= {map_cfg.key: f"maps.{name}.key" for name, map_cfg in cfg.maps.items()}
-    for name, vector in (("state", cfg.state), ("action", cfg.action)):
+    extras = [(f"extra.{name}", vector) for name, vector in cfg.extra.items()]
+    for name, vector in (("state", cfg.state), ("action", cfg.action), *extras):
         keys |= {selector.key: f"{name}.keys" for selector in vector.selectors()}
+    if cfg.subtask is not None:
+        keys[cfg.subtask] = "subtask"
     if cfg.instruction is not None and cfg.instruction.key is not None:
         keys[cfg.instruction.key] = "instruction.key"
     if cfg.reward is not None:
@@ -70,8 +73,8 @@ class Mapper:
         cfg = self._cfg
         self._read = {}
         frames = self._frames(raw)
-        state = convert(self._vector(raw, cfg.state, frames, is_state=True), cfg.state)
-        recorded = self._vector(raw, cfg.action, frames, is_state=False)
+        state = convert(self._vector(raw, cfg.state, frames, STATE_NAME), cfg.state)
+        recorded = self._vector(raw, cfg.action, frames, None)
         action = convert(recorded, cfg.action, state, cfg.state)
         reward = success = terminated = None
         if cfg.reward is not None:
@@ -102,6 +105,10 @@ class Mapper:
                 for name, map_cfg in cfg.maps.items()
             },
             language=self._language(raw, frames),
+            extras={
+                name: convert(self._vector(raw, vector, frames, name), vector).astype(np.float32)
+                for name, vector in cfg.extra.items()
+            },
         )
 
     def _frames(self, raw: RawEpisode) -> Frames:
@@ -141,12 +148,35 @@ class Mapper:
 
     def _language(self, raw: RawEpisode, frames: Frames) -> Language | None:
         """The annotations, whose events of k frames stand on the one that is kept."""
+        if self._cfg.subtask is not None:
+            return self._subtasks(raw, self._cfg.subtask, frames)
         if raw.language is None:
             return None
         assert isinstance(frames, Thinning)
         cameras = {key: f"{IMAGE_PREFIX}{name}" for name, key in self._cfg.cameras.items()}
         hint = "language: drop in the config"
         return raw.language.thinned(frames.step).renamed(cameras, raw.source, hint)
+
+    def _subtasks(self, raw: RawEpisode, key: str, frames: Frames) -> Language:
+        """The texts of a raw key, each from the frame on where it begins."""
+        values = self._array(raw, key)
+        if values.dtype.kind not in "US" or values.size != len(values):
+            raise ValueError(f"{raw.source}: {key} (subtask) is {values.dtype}, not a text per row")
+        self._check_length(f"{raw.source}: {key} (subtask)", key, len(values), frames)
+        texts = values.reshape(-1).astype(str)[frames.rows(key, "subtask")].tolist()
+        rows = [
+            {
+                "role": "assistant",
+                "content": text,
+                "style": "subtask",
+                "timestamp": float(np.float32(frame / self._cfg.fps)),
+                "camera": None,
+                "tool_calls": None,
+            }
+            for frame, text in enumerate(texts)
+            if text.strip() and (frame == 0 or text != texts[frame - 1])
+        ]
+        return Language(rows, {})
 
     def _rate(self, raw: RawEpisode) -> float:
         """Rows per second."""
@@ -178,9 +208,9 @@ class Mapper:
         return step
 
     def _vector(
-        self, raw: RawEpisode, vector: VectorCfg, frames: Frames, is_state: bool
+        self, raw: RawEpisode, vector: VectorCfg, frames: Frames, seen: str | None
     ) -> np.ndarray:
-        """float64 [T, D], not converted."""
+        """float64 [T, D], not converted, of what is seen as `seen`, or of the action."""
         parts: list[tuple[str, np.ndarray]] = []
         for selector in vector.selectors():
             values = self._numbers(raw, selector.key)
@@ -202,8 +232,8 @@ class Mapper:
             names = vector.names[first : first + values.shape[1]]
             first += len(names)
             columns.append(
-                frames.states(key, STATE_NAME, values, names)
-                if is_state
+                frames.states(key, seen, values, names)
+                if seen is not None
                 else frames.actions(key, values, names, vector.summed())
             )
         return np.concatenate(columns, axis=1)

@@ -33,6 +33,7 @@ from rrf.data.encoding import Encoding
 from rrf.data.language import Language
 from rrf.data.schema import (
     ACTION,
+    EXTRA_PREFIX,
     IMAGE_PREFIX,
     REWARD,
     STATE,
@@ -133,6 +134,9 @@ class _Input(StoredDataset):
             success=rows[SUCCESS].to_numpy() if schema.has_success else None,
             terminated=rows[TERMINATED].to_numpy() if schema.has_terminated else None,
             maps={map_spec.name: self.map(row, rows, map_spec.name) for map_spec in schema.maps},
+            extras={
+                name: parquet.as_matrix(rows[f"{EXTRA_PREFIX}{name}"]) for name, _ in schema.extras
+            },
         )
         if schema.has_language:
             episode.language = self._annotations(rows, schema, episode.source)
@@ -218,6 +222,9 @@ def _lost(part: _Input, schema: Schema) -> Iterator[str]:
     for lost in part.schema.maps:
         if lost not in schema.maps:
             yield f"maps.{lost.name} is left out, because not all of the datasets have the same"
+    for name, vector in part.schema.extras:
+        if (name, vector) not in schema.extras:
+            yield f"extra.{name} is left out, because not all of the datasets have the same"
     splits = part.info.get("splits", {})
     if len(splits) > 1:
         ranges = ", ".join(f"{name} {text}" for name, text in splits.items())
@@ -239,6 +246,11 @@ def _schema(cfg: MergeCfg, inputs: list[_Input]) -> Schema:
         has_terminated=all(part.schema.has_terminated for part in inputs),
         maps=tuple(
             part for part in inputs[0].schema.maps if all(part in i.schema.maps for i in inputs)
+        ),
+        extras=tuple(
+            extra
+            for extra in inputs[0].schema.extras
+            if all(extra in part.schema.extras for part in inputs)
         ),
         has_language=any(part.schema.has_language for part in inputs),
     )

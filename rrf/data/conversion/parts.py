@@ -20,7 +20,16 @@ from rrf import atomic
 from rrf.data.conversion.encoded import EncodedEpisode
 from rrf.data.dataset.stats import ImageStats
 from rrf.data.language import Language
-from rrf.data.schema import ACTION, IMAGE_PREFIX, MAP_PREFIX, SCALARS, STATE, EncodedImages, Schema
+from rrf.data.schema import (
+    ACTION,
+    EXTRA_PREFIX,
+    IMAGE_PREFIX,
+    MAP_PREFIX,
+    SCALARS,
+    STATE,
+    EncodedImages,
+    Schema,
+)
 
 _EPISODES = "episodes.arrow"
 _FACTS = "facts.json"
@@ -101,7 +110,8 @@ def remove_others(folder: Path, wanted: set[str]) -> None:
 
 def _arrow_schema(schema: Schema) -> pa.Schema:
     fields = [("instruction", pa.string()), ("source", pa.string())]
-    fields += [(key, pa.large_binary()) for key in (STATE, ACTION, *schema.scalars)]
+    extras = [f"{EXTRA_PREFIX}{name}" for name, _ in schema.extras]
+    fields += [(key, pa.large_binary()) for key in (STATE, ACTION, *schema.scalars, *extras)]
     for camera in schema.cameras:
         key = f"{IMAGE_PREFIX}{camera}"
         fields += [
@@ -140,6 +150,9 @@ def _episode(batch: pa.RecordBatch, schema: Schema) -> EncodedEpisode:
     }
     for key in schema.scalars:
         vectors[key] = np.frombuffer(value(key), SCALARS[key])
+    for name, vector in schema.extras:
+        key = f"{EXTRA_PREFIX}{name}"
+        vectors[key] = np.frombuffer(value(key), np.float32).reshape(-1, len(vector.names))
     images, videos, image_stats = {}, {}, {}
     for camera in schema.cameras:
         key = f"{IMAGE_PREFIX}{camera}"

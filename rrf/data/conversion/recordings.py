@@ -46,6 +46,12 @@ def schema_of(cfg: DatasetCfg, source: Source) -> Schema:
     recordings have any.
     """
     is_annotated = cfg.language == "keep" and set(COLUMNS) <= source.keys().keys()
+    if is_annotated and cfg.subtask is not None:
+        raise ValueError(
+            f"{cfg.name}: the recordings have language annotations already; write language: drop "
+            "to make them from subtask"
+        )
+    is_annotated = is_annotated or cfg.subtask is not None
     return dataclasses.replace(cfg.schema(), has_language=is_annotated)
 
 
@@ -55,7 +61,7 @@ class RecordingConverter:
     def __init__(self, cfg: DatasetCfg, source: Source):
         self._cfg, self._source = cfg, source
         self._schema, self._keys = schema_of(cfg, source), list(raw_keys(cfg))
-        self._keys += COLUMNS if self._schema.has_language else ()
+        self._keys += COLUMNS if self._schema.has_language and cfg.subtask is None else ()
         self._at_first = self._noticed()  # about the source as a whole
 
     def convert(self, recording: Recording, part: Path, on_episode: Callable[[int], None]) -> None:

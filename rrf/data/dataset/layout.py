@@ -23,6 +23,7 @@ from rrf.data.files import RemotePath, open_dataset_root
 from rrf.data.remedies import again
 from rrf.data.schema import (
     ACTION,
+    EXTRA_PREFIX,
     IMAGE_PREFIX,
     MAP_PREFIX,
     REWARD,
@@ -87,6 +88,8 @@ def features_of(schema: Schema, storage: str, codec: str = "h264") -> dict[str, 
     features[ACTION] = _vector_feature(schema.action)
     for key in schema.scalars:
         features[key] = _scalar_feature(SCALARS[key])
+    for name, vector in schema.extras:
+        features[f"{EXTRA_PREFIX}{name}"] = _vector_feature(vector)
     for map_spec in schema.maps:
         features[f"{MAP_PREFIX}{map_spec.name}"] = {
             "dtype": map_spec.dtype,
@@ -128,6 +131,11 @@ def schema_of(info: dict) -> Schema:
         has_terminated=TERMINATED in features,
         maps=tuple(maps_of(info).values()),
         has_language=has_language(info),
+        extras=tuple(
+            (key.removeprefix(EXTRA_PREFIX), _vector_of(feature))
+            for key, feature in features.items()
+            if key.startswith(EXTRA_PREFIX) and len(feature["shape"]) == 1
+        ),
     )
 
 
