@@ -194,8 +194,15 @@ def down(console: Console) -> None:
 
 
 def status(console: Console) -> bool:
-    """Print which services are running. Returns whether all of them are."""
-    answers = {server.name: is_healthy(server.health_url) for server in local_servers()}
+    """Print which services are running. Returns whether all of them are, and ask for a login."""
+    answers = {}
+    for server in local_servers():
+        answers[server.name] = is_healthy(server.health_url)
+        try:
+            check_private(server)
+        except ValueError as error:
+            answers[server.name] = False
+            console.print(f"[yellow]![/] {error}", soft_wrap=True)
     worker = service_records.read("worker")
     answers["worker"] = bool(worker and worker.is_running)
     for name, is_up in answers.items():

@@ -90,6 +90,13 @@ def _with_bare_names(method):
             return await _read_bare(self, name)
         except (httpx.ConnectError, httpx.ConnectTimeout):
             _fail(f"no Prefect server answers at {self.api_url}; start it with `rrf services up`")
+        except httpx.HTTPStatusError as error:
+            if error.response.status_code != 401:
+                raise
+            _fail(
+                f"the Prefect server at {self.api_url} asks for a login; type: "
+                "export PREFECT_API_AUTH_STRING=USER:PASSWORD (of a workspace, it is in .rrf/login)"
+            )
 
     return read_deployment_by_name
 

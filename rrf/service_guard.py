@@ -73,7 +73,8 @@ def login_of(url: str) -> str | None:
     for name in service_records.PORTS:
         record = service_records.read(name)
         if record and record.is_running and record.port == parts.port:
-            return login() if parts.hostname in _LOOPBACK else None
+            is_ours = parts.hostname in _LOOPBACK and login_file().exists()
+            return login() if is_ours else None
     return None
 
 

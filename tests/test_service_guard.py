@@ -155,22 +155,27 @@ def test_a_login_that_others_can_read_is_refused(home):
 
 def test_the_login_goes_only_to_the_running_server_of_this_workspace(home):
     """Another user's program may have taken the port of a server that was killed."""
+    made = service_guard.login()
     service_records.write("mlflow", os.getpid(), 5321, "mark")
-    assert service_guard.login_of("http://127.0.0.1:5321") == service_guard.login()
+    assert service_guard.login_of("http://127.0.0.1:5321") == made
     assert service_guard.login_of("http://127.0.0.1:5322") is None
     assert service_guard.login_of("http://mlflow.example.org:5321") is None
+    (home / ".rrf/login").unlink()  # then a new one would be wrong
+    assert service_guard.login_of("http://127.0.0.1:5321") is None
+    service_guard.login()
     service_records.path("mlflow").write_text('{"pid": 1, "born": 1, "port": 5321}')
     assert service_guard.login_of("http://127.0.0.1:5321") is None
 
 
 def test_mlflows_clients_get_the_login_unless_they_have_one(home, monkeypatch):
+    made = service_guard.login()
     service_records.write("mlflow", os.getpid(), 5321, "mark")
     service_guard.give_mlflow_login("http://mlflow.example.org")
     service_guard.give_mlflow_login(f"sqlite:///{home}/mlflow.db")
     assert os.environ["MLFLOW_TRACKING_USERNAME"] == ""
     service_guard.give_mlflow_login("http://127.0.0.1:5321")
     user, password = (os.environ[f"MLFLOW_TRACKING_{name}"] for name in ("USERNAME", "PASSWORD"))
-    assert f"{user}:{password}" == service_guard.login()
+    assert f"{user}:{password}" == made
     monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", "ann")
     monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", "hers")
     service_guard.give_mlflow_login("http://127.0.0.1:5321")

@@ -147,6 +147,7 @@ def test_a_run_whose_start_failed_does_not_stay_submitting(live: Checkout):
     """A worker has taken it, and it never showed a sign of life. With a time limit of seconds, the
     automation crashes it, and so does the next `rrf services up`.
     """
+    live.pause("tick")
     flow = live.request("/flows/", {"name": "training"})["id"]
 
     def submitted() -> str:
@@ -171,10 +172,10 @@ def test_a_run_whose_start_failed_does_not_stay_submitting(live: Checkout):
         )
         live.run(sys.executable, "-c", remove)
     left = submitted()
-    program = (
-        "from flows.leftovers import crash_unstarted_runs as crash; print(crash(60), crash(0))"
-    )
-    assert live.run(sys.executable, "-c", program) == "0 1\n"
+    program = "from flows.leftovers import crash_unstarted_runs as crash; print(crash({}))"
+    assert live.run(sys.executable, "-c", program.format(60)) == "0\n"
+    assert live.state_of(left) == "Submitting"
+    live.run(sys.executable, "-c", program.format(0))
     assert live.state_of(left) == "Crashed"
 
 
@@ -387,6 +388,13 @@ def test_two_nights_of_the_same_champion_raise_no_alarm(live: Checkout):
         live.wait_for_state(run, "Completed")
         shown += live.artifacts(key={"any_": ["nightly-benchmark"]}, flow_run_id={"any_": [run]})
     assert shown == ["First night", "No alarm"]
+
+
+def test_a_wrong_login_is_one_line_that_says_what_to_type(live: Checkout, monkeypatch):
+    monkeypatch.setitem(live.env, "PREFECT_API_AUTH_STRING", "rrf:wrong")
+    printed = live.run("prefect", "deployment", "run", "train-vla", check=False)
+    assert "asks for a login; type: export PREFECT_API_AUTH_STRING=" in printed.replace("\n", " ")
+    assert "Traceback" not in printed
 
 
 def test_an_unknown_bare_name_lists_the_known_ones(live: Checkout):

@@ -170,11 +170,17 @@ def test_the_next_worker_answers_for_the_flows_of_a_killed_one(home):
     assert not is_running(flow)
 
 
-def test_a_running_server_without_a_login_is_not_taken_for_one_of_ours(server: Service):
+def test_a_running_server_without_a_login_is_not_taken_for_one_of_ours(
+    server: Service, monkeypatch
+):
     """Such as an earlier rrf has started; `up` would keep it."""
     unguarded = dataclasses.replace(server, private_url=server.health_url)
     with pytest.raises(ValueError, match=r"MLflow server asks for no login, .* services down; rrf"):
         services.check_private(unguarded)
+    monkeypatch.setattr(services, "local_servers", lambda: [unguarded])
+    printed = printed_by(services.status)
+    assert "! the MLflow server asks for no login" in printed
+    assert "✗ mlflow   pid " in printed
 
 
 def test_another_shell_finds_the_running_server_by_its_record(server: Service, monkeypatch):
