@@ -11,15 +11,15 @@ from prefect.runtime import task_run
 from pydantic import Field
 
 from flows import artifacts, commands, names, slots
-from flows.steps import step
+from flows.steps import Word, step
 from flows.this_run import completed
 from rrf.evaluation.results import REPORT, Evaluation
 from rrf.registry import links
 
 PolicyName = Annotated[
-    str, Field(min_length=1, description="A checkpoint directory, or NAME@alias from the registry.")
+    Word, Field(description="A checkpoint directory, or NAME@alias from the registry.")
 ]
-ProtocolFile = Annotated[str, Field(description="A file in configs/protocols/.")]
+ProtocolFile = Annotated[Word, Field(description="A file in configs/protocols/.")]
 
 
 def _task_name() -> str:

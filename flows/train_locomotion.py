@@ -10,12 +10,12 @@ from pydantic import Field
 from flows import commands, names
 from flows.gate import gate_for, protocol_file
 from flows.promote import ModelName
-from flows.steps import step
+from flows.steps import Override, step
 from flows.training import GateFile, TrainFile, as_words, conclude, train
 from rrf.lineage import Lineage
 
 Overrides = Annotated[
-    dict[str, bool | int | float | str | list | None] | None,
+    Override | None,
     Field(description="Dotted overrides of the training run, e.g. algorithm.learning_rate."),
 ]
 

@@ -10,6 +10,7 @@ from flows.evaluate import run_evaluation
 from flows.gate import gate_for, protocol_file
 from flows.ingest import DatasetName, bring_dataset, describe
 from flows.promote import ModelName
+from flows.steps import Override
 from flows.training import GateFile, TrainFile, conclude, train
 from rrf import workspace
 from rrf.config import did_you_mean
@@ -19,7 +20,7 @@ NEW_MODEL_GATE = "configs/gates/metaworld-demo.yaml"
 NEW_MODEL_RL_GATE = "configs/gates/metaworld-rl.yaml"
 STAGES = ("pretrain", "sft", "rl")
 Overrides = Annotated[
-    dict[str, bool | int | float | str | list | None] | None,
+    Override | None,
     Field(description="Dotted overrides that begin with the stage, e.g. sft.optimizer.lr."),
 ]
 

@@ -10,15 +10,15 @@ from pydantic import Field
 from flows import artifacts, commands, names, progress, slots
 from flows.gate import evaluate_and_judge
 from flows.promote import promote_version, refuse_version
-from flows.steps import step
+from flows.steps import Word, step
 from flows.this_run import completed, name_version, this_run
 from rrf.evaluation.results import Evaluation
 from rrf.lineage import Lineage
 from rrf.registry import promotion, registration
 from rrf.runners.run_directory import RESULT, TrainingResult
 
-TrainFile = Annotated[str, Field(description="A preset, or a training file in YAML.")]
-GateFile = Annotated[str, Field(description="A file in configs/gates/.")]
+TrainFile = Annotated[Word, Field(description="A preset, or a training file in YAML.")]
+GateFile = Annotated[Word, Field(description="A file in configs/gates/.")]
 
 
 @step(name="train", task_run_name=names.of_task("train {stage} {target}", "target"))

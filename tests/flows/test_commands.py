@@ -6,9 +6,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from prefect.exceptions import ParameterTypeError
 
 from flows import commands, progress
+from flows.evaluate import evaluate
 from flows.ingest import is_busy
+from flows.train_locomotion import train_locomotion
+from flows.train_offline import train_offline
+from flows.train_vla import train_vla
 from rrf import processes
 from rrf.outcome import Outcome
 
@@ -126,3 +131,22 @@ with repo.lock:
     print("locked", flush=True)
     time.sleep(120)
 """
+
+
+@pytest.mark.parametrize(
+    ("run", "parameters"),
+    [
+        (train_locomotion, {"preset": "--import=evil"}),
+        (train_locomotion, {"gate": "--import=evil"}),
+        (train_locomotion, {"overrides": {"--import": "evil"}}),
+        (train_offline, {"preset": "--import=evil"}),
+        (train_vla, {"sft": "-x"}),
+        (train_vla, {"overrides": {"sft.--import": "evil"}}),
+        (evaluate, {"policy": "--import=evil"}),
+        (evaluate, {"policy": "example@champion", "protocol": "-x"}),
+    ],
+)
+def test_parameters_of_a_run_become_no_options_of_its_commands(run, parameters):
+    with pytest.raises(ParameterTypeError, match="should match pattern"):
+        run.validate_parameters(parameters)
+    assert train_vla.validate_parameters({"overrides": {"rl.env.max_episode_steps": 3}})
