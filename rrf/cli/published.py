@@ -130,7 +130,8 @@ def import_(
     preset = preset or published_format.preset(folder)
     cfg = _supervised(preset)
     given = atomic.parse_json(norm_stats.read_text()) if norm_stats else None
-    cfg = published.fitted(cfg, folder, published_format, statistics)
+    recorded = {name: size for name, size in changes.items() if name == "policy.image_size"}
+    cfg = published.fitted(cfg.override(recorded), folder, published_format, statistics)
     if given is not None:
         sizes = {"state_dim": len(given[STATE]["mean"]), "action_dim": len(given[ACTION]["mean"])}
         cfg = cfg.replace(policy=cfg.policy.replace(**sizes))

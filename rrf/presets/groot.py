@@ -1,14 +1,16 @@
 """GR00T N1.5 and N1.7 in their published sizes, and one for a laptop.
 
 The published sizes start from the published weights, which `rrf models setup` fetches, and
-fine-tune with a frozen backbone, as gr00t's own script does by default. N1.5 has no tokenizer.json
-in its files; give one as `policy.backbone.tokenizer.files=DIR`. Another robot of the published
-model: `policy.embodiment=gr1`.
+fine-tune with a frozen backbone, as gr00t's own script does by default. N1.7 sees images, reads
+instructions and clips as its published processor does; images that are not square want
+`policy.backbone.image.size`, 256 on the shorter side and a multiple of 32 on the other. N1.5 has no
+tokenizer.json in its files; give one as `policy.backbone.tokenizer.files=DIR`. Another robot of the
+published model: `policy.embodiment=gr1`.
 """
 
 from rrf.algorithms.vla.configs import BehaviorCloningCfg
 from rrf.networks.dit_configs import DiTCfg
-from rrf.networks.vlm.configs import BackboneCfg, TokenizerCfg
+from rrf.networks.vlm.configs import BackboneCfg, ImageRuleCfg, TokenizerCfg
 from rrf.networks.vlm.eagle.configs import EagleCfg
 from rrf.networks.vlm.qwen.configs import Qwen3VLCfg
 from rrf.policies.vla.heads.groot_configs import GrootHeadCfg, n17_head
@@ -29,8 +31,11 @@ def groot_n15_sft() -> SupervisedRunnerCfg:
 
 def groot_n17_sft() -> SupervisedRunnerCfg:
     """GR00T N1.7: the lower 16 layers of Qwen3-VL-2B and a head of 1.62 billion parameters."""
-    backbone = Qwen3VLCfg(num_layers=16, final_norm=False)
-    policy = _policy(backbone, n17_head(), 40)
+    image = ImageRuleCfg(size=(256, 256), fit="shortest", filter="area", keeps=0.95, cut="pixels")
+    backbone = Qwen3VLCfg(
+        num_layers=16, final_norm=False, image=image, instructions="formal", begins_answer=False
+    )
+    policy = _policy(backbone, n17_head(), 40).replace(clips_state=True, clips_actions=True)
     quantiles = policy.replace(state_normalization="quantile", action_normalization="quantile")
     return _published("groot-n17-sft", "groot-n1.7", "qwen3-vl-2b", quantiles)
 

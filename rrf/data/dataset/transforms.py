@@ -17,16 +17,19 @@ STATISTICS = {"mean_std": ("mean", "std"), "min_max": ("min", "max"), "quantile"
 
 @dataclasses.dataclass(frozen=True)
 class Affine:
-    """y = (x - offset) / scale per dimension of the last axis, in float32."""
+    """y = (x - offset) / scale per dimension of the last axis, in float32; or per dimension and
+    step of the last two."""
 
-    offset: tuple[float, ...]
-    scale: tuple[float, ...]
+    offset: tuple
+    scale: tuple
 
     def __post_init__(self):
         if len(self.offset) != len(self.scale):
             raise ValueError(f"{len(self.offset)} offsets for {len(self.scale)} scales")
         if not (
-            np.isfinite(self.offset).all() and np.isfinite(self.scale).all() and min(self.scale) > 0
+            np.isfinite(self.offset).all()
+            and np.isfinite(self.scale).all()
+            and np.min(self.scale) > 0
         ):
             raise ValueError(
                 f"offset {self.offset} and scale {self.scale} must be finite, scale positive"
@@ -41,9 +44,14 @@ class Affine:
         return (y * scale + offset).astype(np.float32)
 
     def _arrays(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        if values.shape[-1] != len(self.scale):
-            raise ValueError(f"{values.shape[-1]} dimensions, expected {len(self.scale)}")
-        return np.asarray(self.offset, np.float64), np.asarray(self.scale, np.float64)
+        offset, scale = np.asarray(self.offset, np.float64), np.asarray(self.scale, np.float64)
+        if values.shape[-1] != scale.shape[-1]:
+            raise ValueError(f"{values.shape[-1]} dimensions, expected {scale.shape[-1]}")
+        if scale.ndim == 1:
+            return offset, scale
+        if (steps := values.shape[-2]) > len(scale):
+            raise ValueError(f"{steps} steps, but there are statistics of {len(scale)}")
+        return offset[:steps], scale[:steps]
 
 
 @dataclasses.dataclass(frozen=True, init=False)
@@ -53,7 +61,8 @@ class Normalize(Affine):
     "mean_std" gives mean 0 and standard deviation 1. "min_max" and "quantile" map [min, max] or
     [q01, q99] to [-1, 1]. Values outside are not clipped, so the inverse is exact. A dimension that
     never changes is only shifted. Statistics may have a `mask`, as those of OpenVLA do: a dimension
-    where it is false, e.g. a gripper, is not changed at all.
+    where it is false, e.g. a gripper, is not changed at all. Statistics of a chunk of actions may
+    have a list per step, as those of GR00T N1.7's relative actions.
 
     `modes` gives single dimensions a mode of their own; "none" does not change them.
     """
@@ -71,23 +80,30 @@ class Normalize(Affine):
                 f"normalisation mode is '{mode}', must be one of: {', '.join(STATISTICS)}"
             )
         offset, scale = _offset_and_scale(stats, mode)
-        is_normalized = np.array(stats.get("mask", np.ones(len(scale))), bool)
+        num_dims = scale.shape[-1]
+        is_normalized = np.array(stats.get("mask", np.ones(num_dims)), bool)
         for dimension, mode_of_dimension in (modes or {}).items():
-            if not 0 <= dimension < len(scale):
+            if not 0 <= dimension < num_dims:
                 raise ValueError(
-                    f"dimension {dimension} has a mode of its own, but there are {len(scale)}"
+                    f"dimension {dimension} has a mode of its own, but there are {num_dims}"
                 )
             if mode_of_dimension == "none":
                 is_normalized[dimension] = False
             else:
                 of_dimension = _offset_and_scale(stats, mode_of_dimension)
-                offset[dimension], scale[dimension] = (values[dimension] for values in of_dimension)
+                offset[..., dimension], scale[..., dimension] = (
+                    values[..., dimension] for values in of_dimension
+                )
         offset = np.where(is_normalized, offset, 0.0)
         scale = np.where((scale > 0) & is_normalized, scale, 1.0)
-        object.__setattr__(self, "offset", tuple(offset.tolist()))
-        object.__setattr__(self, "scale", tuple(scale.tolist()))
+        object.__setattr__(self, "offset", _tuples(offset.tolist()))
+        object.__setattr__(self, "scale", _tuples(scale.tolist()))
         object.__setattr__(self, "mode", mode)
         self.__post_init__()
+
+
+def _tuples(values: list) -> tuple:
+    return tuple(_tuples(value) if isinstance(value, list) else value for value in values)
 
 
 def _offset_and_scale(

@@ -63,11 +63,11 @@ class VLMPolicy(nn.Module):
             joined = self.backbone.width + cfg.state_features
             self.trunk = MLP(cfg.trunk, joined, cfg.features)
         if self._reads_vector:
-            self.head = cfg.head.build(cfg.features, cfg.chunk_length, cfg.action_width)
+            self.head = cfg.head.build(cfg.features, cfg.head_steps, cfg.action_width)
         else:
             files = {"assets": assets} if cfg.head.has_assets else {}
             self.head = cfg.head.build(
-                self.backbone, cfg.chunk_length, cfg.action_width, cfg.state_width, **files
+                self.backbone, cfg.head_steps, cfg.action_width, cfg.state_width, **files
             )
         self.head.leave_out(range(cfg.action_dim, cfg.action_width))
         self.num_values = 0
@@ -182,6 +182,9 @@ class VLMPolicy(nn.Module):
         context = self.context(batch.observation)
         target_bha = self._target(batch.action, batch.observation)
         is_pad = torch.from_numpy(batch.is_pad).to(self.device)
+        if later := self.cfg.head_steps - is_pad.shape[1]:
+            is_pad = functional.pad(is_pad, (0, later), value=True)
+            target_bha = functional.pad(target_bha, (0, 0, 0, later))
         if absent := self.cfg.action_width - target_bha.shape[2]:
             target_bha = functional.pad(target_bha, (0, absent))
             is_pad_bha = is_pad.unsqueeze(2).expand(-1, -1, self.action_dim)
@@ -217,7 +220,8 @@ class VLMPolicy(nn.Module):
 
     def _executable(self, actions_bhp: torch.Tensor, observation: Observation) -> np.ndarray:
         """What the head predicted as actions in physical units, float32 [B, H, A]."""
-        predicted = actions_bhp[..., : self.action_dim].float().cpu().numpy()
+        executed = actions_bhp[:, : self.chunk_length, : self.action_dim]
+        predicted = executed.float().cpu().numpy()
         predicted = self._clipped_action(predicted)
         return self.representation.invert(
             of_rows(self.normalize_action, observation).invert(predicted), observation.state
@@ -256,8 +260,8 @@ class VLMPolicy(nn.Module):
 
     def _cut(self, values_bt: torch.Tensor) -> torch.Tensor:
         """The elements that the robot executes, [B, H * P] -> [B, H * A]."""
-        values_bhp = values_bt.unflatten(1, (self.chunk_length, -1))
-        return values_bhp[..., : self.action_dim].flatten(1)
+        values_bhp = values_bt.unflatten(1, (self.cfg.head_steps, -1))
+        return values_bhp[:, : self.chunk_length, : self.action_dim].flatten(1)
 
     def _tensor(self, values: np.ndarray) -> torch.Tensor:
         return torch.from_numpy(np.ascontiguousarray(values, dtype=np.float32)).to(self.device)

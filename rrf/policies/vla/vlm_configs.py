@@ -37,6 +37,9 @@ class VLMPolicyCfg(PolicyCfg):
     """The vision-language model."""
     head: ActionHeadCfg = RegressionHeadCfg()
     """The action head. It decides what is read of the backbone."""
+    predicted_steps: int = 0
+    """Steps that the head predicts, if more than `chunk_length`: those after it are trained for
+    other robots and mean nothing. 0: `chunk_length`."""
     embodiment: str | None = None
     """Tag of the robot, for a head with encoders of its own for each, e.g. gr1. null: a new
     robot."""
@@ -97,6 +100,11 @@ class VLMPolicyCfg(PolicyCfg):
     def seen_state_dim(self) -> int:
         """Dimensions of the present and all past states."""
         return self.state_dim * (1 + self.past_states)
+
+    @property
+    def head_steps(self) -> int:
+        """Steps that the head predicts."""
+        return self.predicted_steps or self.chunk_length
 
     @property
     def representation(self) -> Representation:
@@ -224,6 +232,11 @@ class VLMPolicyCfg(PolicyCfg):
                 "state; say past_states=0 (past_images are seen by every head)"
             )
         require_not_negative(self, "prompt_state_dims")
+        if self.predicted_steps and self.predicted_steps < self.chunk_length:
+            raise ValueError(
+                f"predicted_steps is {self.predicted_steps}, allowed: 0, or at least chunk_length, "
+                f"{self.chunk_length}"
+            )
         self._check_robots()
         if "{instruction}" not in self.prompt:
             raise ValueError(

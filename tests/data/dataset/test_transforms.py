@@ -38,6 +38,17 @@ def test_the_inverse_gives_back_what_went_in_outside_the_statistics_too(mode):
     np.testing.assert_allclose(normalize.invert(normalize.apply(values)), values, rtol=1e-6)
 
 
+def test_a_chunk_may_have_statistics_of_its_own_for_each_step():
+    stats = {"min": [[0.0, -1.0], [0.0, -2.0]], "max": [[1.0, 1.0], [2.0, 2.0]]}
+    normalize = Normalize(stats, "min_max", {1: "none"})
+    chunk = np.array([[[0.5, 7.0], [2.0, 7.0]]])
+    assert normalize.apply(chunk).tolist() == [[[0.0, 7.0], [1.0, 7.0]]]
+    assert normalize.invert(normalize.apply(chunk)).tolist() == chunk.tolist()
+    assert normalize.apply(chunk[:, :1]).tolist() == [[[0.0, 7.0]]]  # of a shorter chunk
+    with pytest.raises(ValueError, match="3 steps, but there are statistics of 2"):
+        normalize.apply(np.zeros((1, 3, 2)))
+
+
 def test_transforms_cannot_be_changed():
     with pytest.raises(dataclasses.FrozenInstanceError):
         Normalize(STATS).scale = (1.0,)

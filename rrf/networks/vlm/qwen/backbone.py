@@ -47,14 +47,21 @@ class RowWriter:
         grid: Height and width of an image in tokens of the language model.
         system_prompt: The first turn of the chat; an empty text leaves it out; None leaves out all
             marks of a chat.
+        begins_answer: Whether the row ends with the beginning of the answer's turn.
     """
 
-    def __init__(self, tokenizer: Tokenizer, grid: tuple[int, int], system_prompt: str | None):
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        grid: tuple[int, int],
+        system_prompt: str | None,
+        begins_answer: bool = True,
+    ):
         self._tokenizer, self._grid = tokenizer, grid
         special = tokenizer.special
         count = grid[0] * grid[1]
         self._image = [special(VISION_START), *[special(IMAGE)] * count, special(VISION_END)]
-        self._prefix, self._suffix = self._chat(system_prompt)
+        self._prefix, self._suffix = self._chat(system_prompt, begins_answer)
 
     def write(self, num_images: Sequence[int], prompts: Sequence[str]) -> Rows:
         """The rows of B prompts with that many images each."""
@@ -71,7 +78,7 @@ class RowWriter:
         ]
         return Rows(torch.tensor(ids), torch.tensor(is_token), torch.stack(aligned, dim=1))
 
-    def _chat(self, system_prompt: str | None) -> tuple[list[int], list[int]]:
+    def _chat(self, system_prompt: str | None, begins_answer: bool) -> tuple[list[int], list[int]]:
         """The tokens before the images and after the prompt, as in Qwen's chat template."""
         if system_prompt is None:
             return [], []
@@ -79,7 +86,9 @@ class RowWriter:
         start, end = special(TURN_START), special(TURN_END)
         system = [start, *encode(f"system\n{system_prompt}"), end, *encode("\n")]
         user = [start, *encode("user\n")]
-        answer = [end, *encode("\n"), start, *encode("assistant\n")]
+        answer = [end, *encode("\n")]
+        if begins_answer:
+            answer += [start, *encode("assistant\n")]
         return (system if system_prompt else []) + user, answer
 
 
@@ -127,7 +136,9 @@ class QwenVLBackbone(Backbone[QwenCfg]):
             cfg.tokenizer, SPECIALS, assets, limit=("vocab_size", cfg.vocab_size)
         )
         height, width = (side // (cfg.patch_size * _MERGED) for side in cfg.image.size)
-        self._writer = RowWriter(self.tokenizer, (height, width), cfg.system_prompt)
+        self._writer = RowWriter(
+            self.tokenizer, (height, width), cfg.system_prompt, cfg.begins_answer
+        )
         self.model = self._build()
         if not cfg.final_norm:
             self.model.language_model.norm = nn.Identity()

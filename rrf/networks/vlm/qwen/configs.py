@@ -3,6 +3,7 @@
 The sizes of the published models are in `rrf.presets.qwen`.
 """
 
+import re
 import typing
 
 from rrf.config import configclass
@@ -43,6 +44,16 @@ class QwenVLCfg(BackboneCfg):
     """Whether features are taken after the final norm; GR00T N1.7 takes them before it."""
     system_prompt: str | None = "You are a helpful assistant."
     """The first turn of the chat; null leaves out all marks of a chat."""
+    begins_answer: bool = True
+    """Whether the chat ends with the beginning of an answer; GR00T N1.7 leaves it out."""
+    instructions: typing.Literal["as_given", "formal"] = "as_given"
+    """How an instruction is written into a prompt. formal: in small letters and without
+    punctuation, as in GR00T N1.7."""
+
+    def cleaned(self, instruction: str) -> str:
+        if self.instructions == "as_given":
+            return instruction
+        return re.sub(r"[^\w\s]", "", instruction.lower())
 
     @property
     def width(self) -> int:

@@ -16,6 +16,7 @@ from pathlib import Path
 from rrf import atomic
 from rrf.data.formats.groot_metadata import PATH as GROOT_METADATA
 from rrf.data.formats.groot_metadata import read_metadata
+from rrf.data.formats.json_files import read_object
 from rrf.data.schema import ACTION, STATE
 from rrf.networks.vlm.prismatic.configs import PrismaticCfg
 from rrf.networks.vlm.weights import read_shapes
@@ -23,6 +24,7 @@ from rrf.policies.vla.heads.groot_configs import NEW
 from rrf.policies.vla.lerobot.kinds import REFUSED
 from rrf.policies.vla.published import (
     groot,
+    groot_n17,
     groot_settings,
     lerobot_pi,
     openvla,
@@ -187,6 +189,8 @@ class Groot:
 
     def fitted(self, folder: Path, cfg: VLMPolicyCfg, group: str | None) -> VLMPolicyCfg:
         cfg = groot_settings.fitted(folder, cfg)
+        if groot_n17.is_at(folder):
+            return self._processor(folder, cfg, group).fitted(cfg)
         changes: dict[str, typing.Any] = {}
         if (folder / GROOT_METADATA).is_file():
             tag = self._tag(folder, group or cfg.embodiment)
@@ -205,6 +209,8 @@ class Groot:
         return {}
 
     def norm_stats(self, folder: Path, cfg: VLMPolicyCfg, group: str | None) -> NormStats:
+        if groot_n17.is_at(folder):
+            return self._processor(folder, cfg, group).norm_stats(cfg.chunk_length)
         return read_metadata(folder, self._tag(folder, group or cfg.embodiment)).norm_stats()
 
     def fill(self, policy: VLMPolicy, folder: Path) -> None:
@@ -217,9 +223,19 @@ class Groot:
         groot.write(policy, norm_stats, folder, group or policy.cfg.embodiment or NEW)
 
     def _tag(self, folder: Path, group: str | None) -> str:
+        if not (folder / GROOT_METADATA).is_file():
+            raise ValueError(
+                f"{folder} has no statistics: neither {GROOT_METADATA} (N1.5) nor "
+                f"{groot_n17.PROCESSOR} and {groot_n17.STATISTICS} (N1.7); give a dataset's with "
+                "--norm-stats"
+            )
         return _chosen_group(
             atomic.parse_json((folder / GROOT_METADATA).read_text()), group, folder
         )
+
+    def _processor(self, folder: Path, cfg: VLMPolicyCfg, group: str | None) -> groot_n17.Processor:
+        known = read_object(folder / groot_n17.STATISTICS)
+        return groot_n17.Processor(folder, _chosen_group(known, group or cfg.embodiment, folder))
 
 
 FORMATS: dict[str, Format] = {

@@ -10,6 +10,7 @@ need, is refused.
 """
 
 import json
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from rrf.networks import tensor_files
 from rrf.networks.vlm.build import merged_weights
 from rrf.networks.vlm.weights import fill, read_shapes
 from rrf.policies.vla.heads.groot import GrootHead
+from rrf.policies.vla.published import groot_n17
 from rrf.policies.vla.vlm import VLMPolicy
 
 HEAD = "action_head."
@@ -82,10 +84,10 @@ def published_weights(policy: VLMPolicy) -> dict[str, torch.Tensor]:
 
 
 def write(policy: VLMPolicy, norm_stats: Mapping, folder: str | Path, tag: str) -> None:
-    """Write weights, config.json, the statistics (experiment_cfg/metadata.json) and tokenizer.
+    """Write weights, config.json, the statistics (experiment_cfg/metadata.json) and tokenizer; for
+    N1.7 also the files of its processor, if they can say how the policy prepares its inputs.
 
-    Each camera, the state and the action are one part of their group. The processor files of N1.7
-    are not written, because their content could not be verified.
+    Each camera, the state and the action are one part of their group.
 
     Args:
         policy: A policy with GR00T's head.
@@ -117,11 +119,21 @@ def write(policy: VLMPolicy, norm_stats: Mapping, folder: str | Path, tag: str) 
     tensor_files.write(folder / WEIGHTS, weights, {"format": "pt"})
     config = {
         "model_type": MODEL_TYPES[head.cfg.version],
-        "action_horizon": policy.chunk_length,
+        "action_horizon": policy.cfg.head_steps,
         "action_dim": head.cfg.max_action_dim,
     }
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
     write_metadata(folder, {tag: EmbodimentData(statistics, modalities)})
+    if head.cfg.version == "n17":
+        if groot_n17.can_write(policy.cfg):
+            slot = policy.cfg.embodiment_slot(policy.cfg.embodiment)
+            groot_n17.write(folder, policy.cfg, statistics, tag, slot)
+        else:
+            warnings.warn(
+                "no processor_config.json is written, because it could not say how this policy "
+                "prepares images, instructions or states (those of groot-n17-sft can)",
+                stacklevel=2,
+            )
     for name, text in policy.backbone.assets().items():
         (folder / name).write_text(text, encoding="utf-8")
 

@@ -88,6 +88,7 @@ _SETTINGS = Settings(
         "project_to_dim": (None, "the backbone has no such layer"),
         "state_history_length": (1, "the head sees the present state"),
         "exclude_state": (False, "the head sees the state"),
+        "use_tactile": (False, "the head sees no tactile arrays"),
         "strict_action_padding_mask": (False, "padded actions are attended to"),
     },
 )
