@@ -6,6 +6,7 @@ by `configs/datasets/NAME.yaml` and applied by `rrf.data.conversion.mapping`.
 Legend: T frames of an episode, H W image height and width.
 """
 
+import contextlib
 import dataclasses
 import typing
 from collections.abc import Callable, Iterator, Sequence
@@ -83,6 +84,10 @@ class Annotated(typing.Protocol):
         ...
 
 
+class FailedEpisodeError(Exception):
+    """The recordings say that an episode has failed, and such are not wanted."""
+
+
 class OneByOne:
     """A source that reads each episode for itself, so that a damaged one leaves the others alone.
 
@@ -92,13 +97,16 @@ class OneByOne:
     def readers(
         self, recording: Recording, keys: Sequence[str]
     ) -> Iterator[Callable[[], RawEpisode]]:
-        """What reads each episode or raises ValueError, to be called before the next is taken."""
+        """What reads each episode or raises ValueError, to be called before the next is taken. It
+        raises FailedEpisodeError for an episode that is not given because it failed.
+        """
         raise NotImplementedError
 
     def episodes(self, recording: Recording, keys: Sequence[str]) -> Iterator[RawEpisode]:
         """See `Source.episodes`."""
         for read in self.readers(recording, keys):
-            yield read()
+            with contextlib.suppress(FailedEpisodeError):
+                yield read()
 
 
 class Source(typing.Protocol):

@@ -187,8 +187,8 @@ class _Job:
             if not part.is_dir():
                 run.finish(recording, part)
             facts = read_facts(part)
-            kept = self._faults.take(begin, recording.num_episodes, facts["bad"])
-            begin += recording.num_episodes
+            kept = self._faults.take(begin, facts["given"], facts["bad"])
+            begin += facts["given"]
             self._noticed |= dict.fromkeys(facts["noticed"])
             for what, (count, first) in facts["warnings"].items():
                 before, earliest = self._warnings.get(what, (0, first))

@@ -69,7 +69,14 @@ class Faults:
         return [number not in self._skipped for number in good]
 
     def check(self) -> None:
-        """Raise ValueError naming every fault, if they stop the conversion."""
+        """Raise ValueError naming every fault, if they stop the conversion, or if there is no
+        episode at all.
+        """
+        if not self._bad and not self._num_good:
+            raise ValueError(
+                f"{self._cfg.name}: all {self._total} episodes are said to have failed; to keep "
+                "them, write source: {options: {only_successful: false}}"
+            )
         if not self.stop:
             return
         if not self._num_good or self._total == 1:

@@ -13,7 +13,7 @@ from rrf.data.conversion.mapping import Mapper, raw_keys
 from rrf.data.conversion.parts import write_part
 from rrf.data.language import COLUMNS
 from rrf.data.memory import no_room
-from rrf.data.raw import OneByOne, RawEpisode, Recording, Source
+from rrf.data.raw import FailedEpisodeError, OneByOne, RawEpisode, Recording, Source
 from rrf.data.schema import Schema
 
 MAX_BAD = 100  # faulty episodes of one recording that are looked for
@@ -82,28 +82,36 @@ class RecordingConverter:
         continues: list[bool | None] = []
         problems: list[Problems | None] = []
         bad: list[tuple[int, str]] = []  # position in the recording, what is wrong
+        given: list[int] = []  # episodes without those that failed
 
         def episodes() -> Iterator[EncodedEpisode]:
-            num_read = 0
-            for position, read in enumerate(self._readers(recording)):
-                num_read += 1
+            num_failed = position = 0
+            for read in self._readers(recording):
                 seen = dict(mapper.widths), dict(mapper.warnings)
                 try:
                     raw = read()
                     episode = encode_episode(mapper(raw), self._schema, self._cfg.encoding)
+                except FailedEpisodeError:
+                    num_failed += 1
+                    on_episode(0)
+                    continue
                 except ValueError as error:
                     bad.append((position, str(error)))
                     is_hopeless = len(bad) == position + 1 == BAD_FROM_THE_START
                     if is_hopeless or len(bad) > MAX_BAD:
                         raise ValueError(bad[0][1]) from error
                     mapper.widths, mapper.warnings = seen
+                    position += 1
                     on_episode(0)
                     continue
+                position += 1
                 counters.add(len(episode))
                 continues.append(raw.continues)
                 problems.append(self._open_problems(raw))
                 yield episode
                 on_episode(len(episode))
+            given.append(position)
+            num_read = position + num_failed
             if num_read != recording.num_episodes:
                 raise ValueError(
                     f"{recording.paths[0]} ({recording.name}) gave {num_read} episodes, "
@@ -120,6 +128,7 @@ class RecordingConverter:
                 "continues": continues,
                 "problems": problems,
                 "bad": bad,
+                "given": given[0],
             }
 
         try:

@@ -33,11 +33,17 @@ import numpy as np
 from rrf.config import Cfg, configclass, did_you_mean
 from rrf.data.formats.array_record import read_array_record
 from rrf.data.formats.json_files import read_object
-from rrf.data.formats.rlds_audit import Metadata, shared_records, unconnected_cameras
+from rrf.data.formats.rlds_audit import (
+    Metadata,
+    shared_records,
+    success_signs,
+    unconnected_cameras,
+)
 from rrf.data.formats.rlds_features import Column, read_features
+from rrf.data.formats.source_audit import failures
 from rrf.data.formats.tf_example import Feature, parse_example
 from rrf.data.formats.tfrecord import read_tfrecord
-from rrf.data.raw import OneByOne, RawEpisode, Recording
+from rrf.data.raw import FailedEpisodeError, OneByOne, RawEpisode, Recording
 from rrf.data.schema import EncodedImages
 
 _INFO = "dataset_info.json"
@@ -54,6 +60,11 @@ class RLDSOptions(Cfg):
 
     split: str | list[str] | None = None
     """Which splits to read: one name or several; all if not set."""
+    only_successful: bool = True
+    """Leave out episodes whose flag success or is_success, of the episode or of its steps, is never
+    true."""
+    reward_means_success: bool = False
+    """Count an episode without any reward above 0 as failed, for files with no such flag."""
     skip_missing_shards: bool = False
     """Read the shards that exist, for a dataset that was downloaded only in part."""
 
@@ -80,12 +91,19 @@ class RLDSSource(OneByOne):
                 + "; ".join(f"{key} {why}" for key, why in self._refused.items())
             )
         self._warnings: dict[str, None] = {}
+        self._failed: dict[Path, tuple[int, int]] = {}  # shard -> episodes that failed, all so far
+        self._signs = success_signs(self._columns, self._options.reward_means_success)
         self._clock = min(steps, key=lambda column: (len(column.shape), column.kind != "numbers"))
 
     @property
     def warnings(self) -> list[str]:
         """What was odd about the episodes read so far, naming the shard."""
-        return list(self._warnings)
+        failed = [
+            f"{file}: {failures(count, total, self._options.only_successful)}"
+            for file, (count, total) in self._failed.items()
+            if count
+        ]
+        return [*self._warnings, *failed]
 
     def audit(self) -> list[str]:
         """Episodes that several splits hold, also splits that are not read. For tfrecord only."""
@@ -157,6 +175,11 @@ class RLDSSource(OneByOne):
             )
             for text in odd:
                 self._warnings[f"{file}: {text}"] = None
+            has_failed = self._has_failed(example, where)
+            count, total = self._failed.get(file, (0, 0)) if number else (0, 0)
+            self._failed[file] = count + has_failed, total + 1
+            if has_failed and self._options.only_successful:
+                raise FailedEpisodeError(where)
             return self._episode(example, columns, where)
 
         for data in self._read_records(file):
@@ -170,6 +193,15 @@ class RLDSSource(OneByOne):
                 f"{file} holds {num_records} {several}episodes, but shardLengths in {_INFO} says "
                 f"{recording.num_episodes}; one of the two is of another version: {_AGAIN}"
             )
+
+    def _has_failed(self, example: Mapping[str, Feature], where: str) -> bool:
+        """Whether an episode has signs of success, and none of them is there."""
+        said = [
+            np.asarray(_read(example, column, where)) > 0
+            for column in self._signs
+            if column.name in example
+        ]
+        return any(len(flags) > 0 for flags in said) and not any(flags.any() for flags in said)
 
     def _splits(self) -> list[dict]:
         splits = {str(split.get("name")): split for split in self._info["splits"]}

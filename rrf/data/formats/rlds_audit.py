@@ -63,13 +63,12 @@ class Metadata:
             if _last(column).startswith(_FLAG) and _last(column).removeprefix(_FLAG) in names
         ]
         self.numbers = [column for column in beside if _last(column).endswith(_NUMBER)]
-        self.successes = [column for column in beside if _last(column) in _SUCCESS]
         self._seen: dict[tuple[str, str], int] = {}
 
     @property
     def columns(self) -> list[Column]:
         """The columns that `oddities` needs."""
-        return [column for column, _ in self.flags] + self.numbers + self.successes
+        return [column for column, _ in self.flags] + self.numbers
 
     def oddities(self, values: Mapping[str, typing.Any], number: int) -> Iterator[str]:
         """What is odd about an episode. The same fault always gives the same words.
@@ -82,15 +81,19 @@ class Metadata:
         for column, image in self.flags:
             if column.key in said and not any(said[column.key]):
                 yield f"{column.key} is false for episodes whose {image} is there"
-        for column in self.successes:
-            if column.key in said and not any(said[column.key]):
-                yield f"{column.key} is false for episodes, which are kept"
         for column in self.numbers:
             if column.key in said:
                 mark = (column.key, str(said[column.key]))
                 first = self._seen.setdefault(mark, number)
                 if first != number:
                     yield f"{column.key} is the same for several episodes"
+
+
+def success_signs(columns: Mapping[str, Column], has_reward: bool) -> list[Column]:
+    """The columns, of steps or beside them, that say of an episode whether it succeeded."""
+    names = (*_SUCCESS, "reward") if has_reward else _SUCCESS
+    flags = [column for column in columns.values() if _last(column) in names]
+    return [column for column in flags if column.kind == "numbers" and not any(column.shape)]
 
 
 def unconnected_cameras(columns: Sequence[Column], example: Mapping[str, Feature]) -> Iterator[str]:

@@ -3,6 +3,7 @@
 import json
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 from rrf.data.conversion.conversion_record import read_conversion, write_conversion
@@ -115,13 +116,49 @@ def test_flags_and_numbers_beside_the_steps_that_cannot_be_true_are_noticed(tmp_
     assert source.warnings == []  # the image was not asked for
 
 
-def test_episodes_that_say_they_failed_are_noticed(tmp_path):
-    shard = [said(0, episode_id=5), said(1, episode_id=6, success=False)]
-    raw = rlds.write_rlds(tmp_path / "raw", {"train": [shard]}, FEATURES)
-    (file,) = raw.glob("*.tfrecord-*")
-    assert convert(rlds_cfg(), raw, tmp_path / "d").warnings == [
-        f"{file}: episode_metadata/success is false for episodes, which are kept"
+@pytest.mark.parametrize("num_workers", [1, 2])
+def test_episodes_that_say_they_failed_are_left_out_and_counted(tmp_path, num_workers):
+    def shard(first):
+        return [said(first + n, episode_id=first + n, success=n != 1) for n in range(3)]
+
+    raw = rlds.write_rlds(tmp_path / "raw", {"train": [shard(0), shard(3)]}, FEATURES)
+    files = sorted(raw.glob("*.tfrecord-*"))
+    done = convert(rlds_cfg(), raw, tmp_path / "d", num_workers=num_workers)
+    assert done.episodes == 4
+    assert done.warnings == [
+        f"{file}: 1 of 3 episodes failed and are left out; to keep them, write options: "
+        "{only_successful: false}"
+        for file in files
     ]
+    kept = convert(rlds_cfg(only_successful=False), raw, tmp_path / "e")
+    assert kept.episodes == 6
+    assert "failed and are kept, as the config says" in kept.warnings[0]
+    skipped = convert(rlds_cfg().replace(skip=[2]), raw, tmp_path / "f")  # of those given
+    assert skipped.episodes == 3
+    assert starts_of(tmp_path / "f") == [0, 2, 5]
+
+
+def starts_of(root):
+    """The episodes by their first states, which are their numbers."""
+    table = pq.read_table(root / "data/chunk-000/file-000.parquet")
+    first = np.asarray(table["frame_index"]) == 0
+    return [round(row[1] - 0.25) for row in np.array(table["observation.state"].to_pylist())[first]]
+
+
+def test_where_all_have_failed_the_error_names_the_option(tmp_path):
+    shard = [said(n, episode_id=n, success=False) for n in range(2)]
+    raw = rlds.write_rlds(tmp_path / "raw", {"train": [shard]}, FEATURES)
+    with pytest.raises(ValueError, match=r"all 2 episodes .*failed.*\{only_successful: false\}"):
+        convert(rlds_cfg(), raw, tmp_path / "d")
+
+
+def test_a_reward_is_a_sign_of_success_where_the_config_says_so(tmp_path):
+    steps = STEPS | {"reward": rlds.tensor("float32")}
+    features = rlds.episodes_of(steps, episode_metadata=rlds.features_dict({}))
+    shard = [rlds.toy_episode(n, 3, steps__reward=[0.0, 0.0, float(n != 1)]) for n in range(3)]
+    raw = rlds.write_rlds(tmp_path / "raw", {"train": [shard]}, features)
+    assert convert(rlds_cfg(), raw, tmp_path / "d").episodes == 3
+    assert convert(rlds_cfg(reward_means_success=True), raw, tmp_path / "e").episodes == 2
 
 
 def test_a_camera_that_was_never_connected_is_noticed_though_nobody_reads_it(tmp_path):
