@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from rrf.cli.trainings import Training
+from rrf.cli.trainings import Training, require_datasets
 from rrf.lineage import Lineage
 from rrf.runners.run_directory import TrainingResult
 
@@ -90,6 +90,11 @@ class ControlTraining(Training):
 
 class ImitationTraining(ControlTraining):
     """Reinforcement learning that also reads a dataset of states."""
+
+    def check(self) -> None:
+        """See `Training.check`."""
+        super().check()
+        require_datasets([self.cfg.dataset])
 
     def depends_on(self, parent: Path | None, parent_digest: str | None) -> tuple[Lineage, dict]:
         """See `Training.depends_on`. This training uses a dataset and an environment."""

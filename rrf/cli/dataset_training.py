@@ -10,7 +10,7 @@ from pathlib import Path
 
 import typer
 
-from rrf.cli.trainings import Training
+from rrf.cli.trainings import Training, require_datasets
 from rrf.lineage import Lineage
 from rrf.runners.run_directory import TrainingResult
 
@@ -23,6 +23,11 @@ class SupervisedTraining(Training):
     """Imitation learning from recorded episodes."""
 
     _parts_follow_processes = True  # without num_microbatches
+
+    def check(self) -> None:
+        """See `Training.check`."""
+        super().check()
+        require_datasets(self.cfg.datasets)
 
     def free(self) -> Collection[str]:
         """See `Training.free`."""
@@ -66,6 +71,10 @@ class VLARLTraining(SupervisedTraining):
     datasets from which its policy was trained by imitation."""
 
     _parts_follow_processes = False
+
+    def check(self) -> None:
+        """See `Training.check`."""
+        Training.check(self)
 
     @contextlib.contextmanager
     def processes(self) -> Iterator[None]:

@@ -64,6 +64,8 @@ def run_training(
     lineage, inputs = training.depends_on(parent, deployable_digest(parent) if parent else None)
     key = atomic.digest_of(inputs)
     run_dir = run_dir or workspace.state() / "runs" / f"{cfg.experiment_name}-{key[:12]}"
+    if not (resume and (run_dir / RESULT).is_file()):  # a finished run needs nothing any more
+        training.check()
     if expects_run and not run_dir.exists():
         _tell_newest(run_dir, training)
     answers = _Answers(run_dir, resume)

@@ -2,7 +2,7 @@
 
 import contextlib
 import os
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,6 +29,7 @@ TRAININGS = Lookup(
     },
 )
 """`RunnerCfg.loop` -> the class for it."""
+_GPU_DEVICES = ("nvidia[0-9]*", "kfd", "dxg", "nvhost-gpu")  # also of ROCm, WSL and Jetson
 
 
 class Training:
@@ -48,6 +49,14 @@ class Training:
             parent_digest: Digest of the parent's deployable files.
         """
         raise NotImplementedError
+
+    def check(self) -> None:
+        """Check what a training that starts or goes on needs, before anything is loaded or made.
+
+        Raises:
+            ValueError: For a device or a dataset that is not here.
+        """
+        _check_device(getattr(self.cfg, "device", "cpu"))
 
     def free(self) -> Collection[str]:
         """Fields of the config that may change when a run is resumed."""
@@ -84,6 +93,27 @@ class Training:
     def outcome(self, result: TrainingResult) -> str:
         """The outcome of a finished run in a few words."""
         raise NotImplementedError
+
+
+def require_datasets(names: Iterable[str]) -> None:
+    """Raise ValueError for a dataset that is not here or damaged."""
+    from rrf import workspace
+    from rrf.data.dataset.layout import read_info
+
+    for name in names:
+        read_info(workspace.dataset(name))
+
+
+def _check_device(device: str) -> None:
+    """Raise ValueError for a device that this machine lacks. Where it may be here, torch, whose
+    import takes seconds, is not asked yet.
+    """
+    has_gpu = any(next(Path("/dev").glob(name), None) for name in _GPU_DEVICES)
+    if device == "cpu" or (has_gpu and device.partition(":")[0] == "cuda"):
+        return
+    from rrf.runners.process_group import known_device
+
+    known_device(device)
 
 
 def training_of(cfg: "RunnerCfg") -> Training:

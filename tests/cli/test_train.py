@@ -302,6 +302,32 @@ def test_a_preset_of_a_plugin_is_shown(rrf, monkeypatch):
     assert "task: CartPole-v1" in rrf("show", "plugin-ppo").out
 
 
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (("pendulum-bc", "dataset=nope"), "nope"),
+        (("pendulum-gail", "dataset=nope"), "nope"),
+        (("compact-vla-sft", "dataset=nope"), "nope"),
+        (
+            ("pendulum-ppo", "device=cuda"),
+            "device is 'cuda', but torch sees no GPU; use device=cpu",
+        ),
+        (("pendulum-ppo", "device=gpu"), "device is 'gpu', allowed: cpu, cuda, cuda:1, ..."),
+        (("pendulum-hidden-distill",), "teacher=PATH"),
+        (("pendulum-ppo", "init_from=nope"), "'nope' is neither a checkpoint"),
+    ],
+)
+def test_what_a_run_needs_is_checked_before_it_says_or_makes_anything(rrf, home, words, error):
+    if torch.cuda.is_available() and "device=cuda" in words:
+        pytest.skip("there is a GPU here")
+    said = rrf("train", *words)
+    assert (said.code, said.out) == (2, "")
+    (line,) = said.err.splitlines()
+    assert line.startswith("error: ")
+    assert error in line
+    assert not (home / ".rrf/runs").exists()
+
+
 def test_a_plugin_that_fails_is_named_and_hinders_nothing_else(rrf, monkeypatch, caplog):
     def fails():
         raise RuntimeError("no licence for the simulator")

@@ -25,7 +25,7 @@ from tensordict import TensorDict
 
 from rrf.data.dataset.sampling import mixed_seed
 from rrf.envs.control_env import EnvState, Interface, OfRslRl, check_step
-from rrf.envs.failure import EnvError, failed
+from rrf.envs.failure import EnvError, failed, in_a_line
 from rrf.envs.gymnasium import registry as gym_registry
 from rrf.envs.gymnasium import state as gymnasium_state
 from rrf.envs.gymnasium.configs import GymnasiumEnvCfg
@@ -393,7 +393,7 @@ class GymnasiumEnv(OfRslRl):
             return self._flatten(observation)
         except (AttributeError, LookupError, TypeError, ValueError) as error:
             space = self.gym_envs[env].observation_space
-            what = f"an observation that cannot be flattened ({type(error).__name__}: {error})"
+            what = f"an observation that cannot be flattened ({in_a_line(error)})"
             raise self._wrong_answer(what, env, f"a value of {space}") from error
 
     def _check(self, observations: np.ndarray, rewards: np.ndarray | None = None) -> None:

@@ -27,6 +27,7 @@ from PIL import Image, ImageDraw, ImageOps
 from tensordict import TensorDict
 
 from rrf.envs.control_env import ControlEnv
+from rrf.envs.failure import in_a_line
 from rrf.envs.gymnasium.env import GymnasiumEnv
 from rrf.envs.rendering import tracking_camera
 from rrf.envs.rendering.renderers import make_renderer
@@ -251,8 +252,11 @@ def _task_picture(env: gymnasium.Env) -> np.ndarray:
     bare.render_mode = _ARRAY  # it was made without one: most environments are never drawn
     try:
         picture = np.asarray(env.render())
+    except NotImplementedError as error:
+        what = f" ({error})" if str(error) else ""
+        raise ValueError(f"its class has no method render(){what}; give it one") from error
     except Exception as error:  # the code is not ours and may raise anything
-        raise ValueError(f"{type(error).__name__}: {error}") from error
+        raise ValueError(in_a_line(error)) from error
     if picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[2] != 3:
         raise ValueError(
             f"render() returned {picture.dtype} {list(picture.shape)} instead of uint8 [H, W, 3]"

@@ -193,6 +193,10 @@ class DrawsItself(gymnasium.Env):
         assert self.render_mode == "rgb_array"
         if self.fault == "raises":
             raise ModuleNotFoundError("No module named 'brush'")
+        if self.fault == "no render":
+            return super().render()
+        if self.fault == "says nothing":
+            raise RuntimeError
         picture = np.zeros((100, 200, 3), np.uint8)
         picture[:, : round(200 * self.position), 0] = 255
         return picture if self.fault is None else picture[..., 0]
@@ -224,6 +228,8 @@ def test_a_task_that_draws_itself_keeps_its_proportions():
     [
         ({"mode": "human"}, "it has no render mode 'rgb_array'"),
         ({"fault": "raises"}, "ModuleNotFoundError: No module named 'brush'"),
+        ({"fault": "no render"}, r"its class has no method render\(\); give it one$"),
+        ({"fault": "says nothing"}, r"RuntimeError \(test_control_rendering\.py, line"),
         ({"fault": "grey"}, r"render\(\) returned uint8 \[100, 200\] instead"),
     ],
 )

@@ -24,6 +24,7 @@ from mjlab.managers.manager_base import ManagerBase
 from mjlab.scene import Scene
 from mjlab.sensor import CameraSensor, ContactSensor, RayCastSensor, Sensor
 
+from rrf.envs.failure import in_a_line
 from rrf.envs.mjlab.native.simulation import NativeSimulation
 from rrf.envs.mjlab.native.snapshot import capture, restore, unsaved
 from rrf.envs.mjlab.native.views import NativeData, NativeModel, UnsupportedFieldError
@@ -292,7 +293,7 @@ def _names_at_work(manager: ManagerBase, caller: dict[str, typing.Any], called: 
 
 
 def _failure(term: str, error: Exception) -> str:
-    return f"{term} failed: {type(error).__name__}: {error}"
+    return f"{term} failed: {in_a_line(error)}"
 
 
 def _message(unsupported: list[str]) -> str:

@@ -52,7 +52,7 @@ def serve(described: str, fd: str, parent_pid: str) -> None:
         except ValueError as error:
             message = ("invalid", (str(error), traceback.format_exc()))
         except Exception as error:  # the boundary of the process: the parent must hear of all
-            words = " ".join(f"{type(error).__name__}: {error}".split())
+            words = " ".join([f"{type(error).__name__}:", *str(error).split()]).rstrip(":")
             message = ("failed", (words, traceback.format_exc()))
         try:
             connection.send(message)
