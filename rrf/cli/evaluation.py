@@ -122,7 +122,7 @@ def eval_(
     With --gate, the verdict is printed and written beside the evaluation.
     """
     from rrf.cli import judging, recorded_evaluation
-    from rrf.cli.options import import_modules
+    from rrf.cli.options import check_device, import_modules
     from rrf.evaluation.directory import Evaluator
     from rrf.evaluation.protocols.base import Resources
     from rrf.registry.links import policy_links, report_links
@@ -130,6 +130,7 @@ def eval_(
     from rrf.runners.checkpoints.placement import choose
 
     import_modules(imports)
+    check_device(device)
     if held_out or fitted_q:
         if protocol or gate or register or device != "cpu" or max_memory or offload:
             option = "--held-out" if held_out else "--fitted-q"

@@ -35,6 +35,7 @@ def export(
 ) -> None:
     """Write a state-based policy as ONNX, or as a checkpoint that rsl_rl can train further."""
     from rrf.cli.policy_reference import locate
+    from rrf.lookup import require
     from rrf.runners.checkpoints.deployable import CONTROL, described, kind_of
 
     import_modules(imports)
@@ -42,6 +43,8 @@ def export(
         raise ValueError(
             "no output is given; give --onnx policy.onnx, --rsl-rl model_1000.pt, or both"
         )
+    for package in ("onnx", "onnxruntime") if onnx else ():
+        require(package, extra="onnx")
     path, label = locate(checkpoint)
     if (kind := kind_of(path)) != CONTROL:
         raise ValueError(

@@ -77,6 +77,9 @@ def flags(context: typer.Context, names: Iterable[str]) -> str:
     return ", ".join(known[name] for name in names)
 
 
+_GPU_DEVICES = ("nvidia[0-9]*", "kfd", "dxg", "nvhost-gpu")  # also of ROCm, WSL and Jetson
+
+
 def words_of(text: str) -> list[str]:
     """What commas separate."""
     return [word.strip() for word in text.split(",") if word.strip()]
@@ -107,3 +110,15 @@ def import_modules(names: Sequence[str] | None) -> None:
                 f"--import: no module '{name}' here ({here}) or among the installed packages"
             ) from error
         trust(name)
+
+
+def check_device(device: str) -> None:
+    """Raise ValueError for a device that this machine lacks. Where it may be here, torch, whose
+    import takes seconds, is not asked yet.
+    """
+    has_gpu = any(next(Path("/dev").glob(name), None) for name in _GPU_DEVICES)
+    if device in ("cpu", "auto") or (has_gpu and device.partition(":")[0] == "cuda"):
+        return
+    from rrf.runners.process_group import known_device
+
+    known_device(device)

@@ -11,6 +11,7 @@ from rrf.cli.options import (
     MaxMemory,
     Offload,
     PolicyArgument,
+    check_device,
     import_modules,
 )
 
@@ -66,7 +67,7 @@ def serve(
     """
     from rrf.cli.policy_reference import locate
     from rrf.config import parse_overrides
-    from rrf.serving.access import check_exposure, read_token
+    from rrf.serving.access import check_exposure, check_place, read_token
     from rrf.serving.configs import ServingCfg
 
     given = {
@@ -77,6 +78,8 @@ def serve(
     cfg = ServingCfg(**given).override(parse_overrides(overrides or []))
     token = read_token(token_file)
     check_exposure(cfg, token)
+    check_place(cfg)
+    check_device(device)
     if cfg.is_public and cfg.certificate is None:
         typer.echo(
             "warning: without TLS, everybody on the way can read the token and the robot's "

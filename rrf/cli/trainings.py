@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rrf.cli.options import check_device
 from rrf.lineage import Lineage
 from rrf.lookup import Lookup
 from rrf.runners.run_directory import TrainingResult
@@ -29,7 +30,6 @@ TRAININGS = Lookup(
     },
 )
 """`RunnerCfg.loop` -> the class for it."""
-_GPU_DEVICES = ("nvidia[0-9]*", "kfd", "dxg", "nvhost-gpu")  # also of ROCm, WSL and Jetson
 
 
 class Training:
@@ -56,7 +56,7 @@ class Training:
         Raises:
             ValueError: For a device or a dataset that is not here.
         """
-        _check_device(getattr(self.cfg, "device", "cpu"))
+        check_device(getattr(self.cfg, "device", "cpu"))
 
     def free(self) -> Collection[str]:
         """Fields of the config that may change when a run is resumed."""
@@ -102,18 +102,6 @@ def require_datasets(names: Iterable[str]) -> None:
 
     for name in names:
         read_info(workspace.dataset(name))
-
-
-def _check_device(device: str) -> None:
-    """Raise ValueError for a device that this machine lacks. Where it may be here, torch, whose
-    import takes seconds, is not asked yet.
-    """
-    has_gpu = any(next(Path("/dev").glob(name), None) for name in _GPU_DEVICES)
-    if device == "cpu" or (has_gpu and device.partition(":")[0] == "cuda"):
-        return
-    from rrf.runners.process_group import known_device
-
-    known_device(device)
 
 
 def training_of(cfg: "RunnerCfg") -> Training:

@@ -2,6 +2,7 @@
 
 import hmac
 import os
+import socket
 import ssl
 from collections.abc import Mapping
 from pathlib import Path
@@ -50,6 +51,28 @@ def is_allowed(authorization: str | None, token: str | None) -> bool:
     scheme, _, given = (authorization or "").partition(" ")
     is_equal = hmac.compare_digest(given.strip().encode(errors="surrogateescape"), token.encode())
     return is_equal and scheme.lower() in _SCHEMES
+
+
+def check_place(cfg: ServingCfg) -> None:
+    """Check where a server shall listen, before its policy is loaded.
+
+    Raises:
+        ValueError: If certificate and key do not fit.
+        OSError: If a file cannot be read, or the place is taken or none of this machine.
+    """
+    tls_context(cfg)
+    try:
+        family, kind, *_, address = socket.getaddrinfo(
+            cfg.host, cfg.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        with socket.socket(family, kind) as place:
+            place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            place.bind(address)
+    except OSError as error:
+        raise OSError(
+            f"cannot listen at {cfg.host}:{cfg.port} ({error.strerror}); choose another place with "
+            "--port or --host"
+        ) from error
 
 
 def tls_context(cfg: ServingCfg) -> ssl.SSLContext | None:

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import socket
 import sys
 
 import pytest
@@ -366,3 +367,20 @@ def test_what_is_no_checkpoint(rrf, home):
     assert said.startswith("error: 'empty' is neither a checkpoint (it has no manifest.json) nor")
     error = one_line(rrf("export", "nowhere", "--onnx", "policy.onnx"))
     assert "'nowhere' is neither a checkpoint" in error
+
+
+def test_a_server_is_refused_a_place_before_anything_is_loaded(rrf):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        said = one_line(rrf("serve", "no-such-policy", "--port", taken.getsockname()[1]))
+    assert "cannot listen at 127.0.0.1:" in said
+    assert said.endswith("(Address already in use); choose another place with --port or --host")
+    said = rrf("serve", "no-such-policy", "--host", "192.0.2.1", "--port", "0", "--insecure")
+    assert "cannot listen at 192.0.2.1:0" in said.err.splitlines()[-1]
+
+
+@pytest.mark.parametrize("command", ["serve", "eval"])
+def test_a_device_that_is_not_known_is_told_before_the_policy_is_looked_up(rrf, command):
+    said = one_line(rrf(command, "no-such-policy", "--device", "gpu"))
+    assert "device is 'gpu', allowed: cpu, cuda, cuda:1, ..." in said
