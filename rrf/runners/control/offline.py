@@ -10,6 +10,7 @@ The last checkpoint is the result: choosing one by its return would need the env
 """
 
 import time
+import warnings
 
 import numpy as np
 import torch
@@ -36,6 +37,7 @@ class OfflineRunner(OffPolicyRunner):
         cfg: OfflineRunnerCfg = self.cfg
         cfg.require_dataset()
         data = read_transitions(workspace.dataset(cfg.dataset))
+        self._check_lengths(data)
         scale, shift = self._reward_scale(data), cfg.reward_shift
         rows = self._rows(data, scale, shift).to(self.device)
         observations = rows[:, : self.algorithm.layout.actor_width]
@@ -49,6 +51,33 @@ class OfflineRunner(OffPolicyRunner):
     @property
     def _replay_size(self) -> int:
         return self.cfg.replay_size if self.cfg.online_iterations else self.env.num_envs
+
+    def _check_lengths(self, data: RecordedTransitions) -> None:
+        """Warn of episodes without a transition, and of episodes of one step.
+
+        Raises:
+            ValueError: If rewards of single steps would be scaled as returns are.
+        """
+        cfg, ends = self.cfg, np.flatnonzero(data.ended)
+        if unused := len(data.returns) - len(ends):
+            warnings.warn(
+                f"{unused} of {len(data.returns)} episodes of {cfg.dataset} have one frame and no "
+                "end of the task, so nothing is learned from them",
+                stacklevel=2,
+            )
+        if np.median(np.diff(ends, prepend=-1)) > 1:
+            return
+        what = (
+            f"most of the {len(ends)} episodes of {cfg.dataset} have a single step. If the task's "
+            "episodes are longer, its recording ends them too early: look at terminals and "
+            "timeouts"
+        )
+        if cfg.scales_by_returns:
+            raise ValueError(
+                f"{what}; if not, set scales_by_returns=false: it would stretch single rewards to "
+                f"a span of {_PAPERS_RANGE:g}, on which critics diverge"
+            )
+        warnings.warn(f"{what}; as it is, no action is followed by another", stacklevel=2)
 
     def _reward_scale(self, data: RecordedTransitions) -> float:
         """The factor on recorded and new rewards."""

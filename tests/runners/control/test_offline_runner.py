@@ -162,6 +162,33 @@ def test_new_rewards_are_scaled_like_the_recorded_ones(tmp_path, dataset):
     np.testing.assert_allclose(got, torch.cat(found) * 2000 / spread - 1, rtol=1e-5)
 
 
+def single_steps(folder, num_episodes: int = 20, is_terminated: bool = True):
+    """What becomes of a D4RL file whose terminals are true in every row."""
+    rng = np.random.default_rng(0)
+    walks = [
+        dataclasses.replace(walk(rng, index, length=1), terminated=np.array([is_terminated]))
+        for index in range(num_episodes)
+    ]
+    write_dataset(folder / "walks", SCHEMA, iter(walks))
+    return folder / "walks"
+
+
+def test_episodes_of_a_single_step_are_named(tmp_path):
+    dataset = single_steps(tmp_path)
+    with pytest.raises(ValueError, match="most of the 20 episodes of"):
+        run_cfg("iql", dataset, scales_by_returns=True).build(tmp_path / "scaled")
+    with pytest.warns(UserWarning, match="look at terminals and timeouts; as it is, no action"):
+        run_cfg("iql", dataset).build(tmp_path / "plain")
+
+
+def test_episodes_of_which_nothing_is_learned_are_counted(tmp_path):
+    rng = np.random.default_rng(0)
+    walks = [walk(rng, 0, length=6), walk(rng, 1, length=1), walk(rng, 2, length=1)]
+    write_dataset(tmp_path / "walks", SCHEMA, iter(walks))
+    with pytest.warns(UserWarning, match="2 of 3 episodes of .* have one frame and no end of the"):
+        run_cfg("iql", tmp_path / "walks").build(tmp_path / "run")
+
+
 def broken(tmp_path, **changes):
     """A dataset of one walk with these changes."""
     episode = dataclasses.replace(walk(np.random.default_rng(0), 0, length=4), **changes)
