@@ -122,7 +122,6 @@ async def _read_bare(client, name: str):
 def _fail(message: str) -> NoReturn:
     """End the `prefect` command with a one-line error; a Python caller gets a ValueError."""
     if "prefect.cli" in sys.modules:
-        from prefect.cli._utilities import exit_with_error
-
-        exit_with_error(message)
+        sys.stdout.write(f"{message}\n")
+        raise SystemExit(1)
     raise ValueError(message)

@@ -13,7 +13,6 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import ray
 import ray.exceptions
-from ray._private.services import canonicalize_bootstrap_address_or_die
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from rrf.code_digest import source_digest
@@ -283,6 +282,13 @@ def _auto_address() -> str:
     Raises:
         ValueError: If there is none.
     """
+    try:  # Ray's public functions do not tell it without joining, for which they have no time limit
+        from ray._private.services import canonicalize_bootstrap_address_or_die
+    except ImportError as error:
+        raise ValueError(
+            f"Ray {ray.__version__} does not tell where the cluster of this machine is; give its "
+            "address with ray.address=HOST:PORT"
+        ) from error
     try:
         return canonicalize_bootstrap_address_or_die("auto")
     except ConnectionError as error:

@@ -26,7 +26,6 @@ Legend: C cameras.
 import mujoco
 import numpy as np
 import warp as wp
-from mujoco_warp._src import ray as rays
 
 from rrf.envs.rendering.gl_scene import (
     BY_CUBE,
@@ -39,6 +38,14 @@ from rrf.envs.rendering.gl_scene import (
     scene_of,
 )
 from rrf.envs.rendering.render_model import SEE_THROUGH_BELOW
+
+try:  # mujoco_warp's functions for single shapes, which kernels can call, are not public
+    from mujoco_warp._src import ray as rays
+except ImportError as error:
+    raise ImportError(
+        "the installed mujoco_warp keeps its functions for rays elsewhere, so nothing is drawn by "
+        "the ray tracer's OpenGL shading; use the version of requirements.lock, or renderer=egl"
+    ) from error
 
 wp.set_module_options({"enable_backward": False, "fast_math": True})
 

@@ -26,7 +26,7 @@ import mujoco
 import mujoco.rollout
 import numpy as np
 import torch
-from mjlab.managers.event_manager import _DERIVED_FIELDS, RecomputeLevel
+from mjlab.managers.event_manager import RecomputeLevel, requires_model_fields
 
 from rrf.envs.mjlab.native.physics_model import PhysicsModel
 from rrf.envs.mjlab.native.views import NativeModel
@@ -41,6 +41,10 @@ _KINEMATICS_ONLY = int(
 )
 _EULER = int(mujoco.mjtIntegrator.mjINT_EULER)
 _MIDPHASE = int(mujoco.mjtDisableBit.mjDSBL_MIDPHASE)
+_DERIVED_FIELDS = {  # what mjlab computes again at each level
+    level: tuple(requires_model_fields(recompute=level)(lambda: None).model_fields)  # pyright: ignore
+    for level in RecomputeLevel
+}
 _DERIVED = {name for names in _DERIVED_FIELDS.values() for name in names}
 _SAME_FRAME = {
     "body_ipos": "body_sameframe",
