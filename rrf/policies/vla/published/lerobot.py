@@ -26,21 +26,39 @@ from rrf.networks.vlm.weights import check_names
 from rrf.policies.vla.lerobot import directories
 from rrf.policies.vla.lerobot.build import config_class, named, same_weights
 from rrf.policies.vla.lerobot.configs import LerobotPolicyCfg, is_option
-from rrf.policies.vla.lerobot.fields import base_fields, config_fields
+from rrf.policies.vla.lerobot.fields import config_fields
 from rrf.policies.vla.lerobot.kinds import KINDS, REFUSED
 from rrf.policies.vla.lerobot.policy import LerobotPolicy
+from rrf.policies.vla.published import lerobot_pi
 from rrf.policies.vla.published.folders import lerobot_statistics, require_vacant, tensors_in
+from rrf.policies.vla.published.settings import LEROBOT_BASE, Settings
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 BEFORE, AFTER = "policy_preprocessor", "policy_postprocessor"
 _NORMALIZES = "normalizer"  # what the names of steps with statistics have in them
-_EMPTY_CAMERA = "empty_camera_"
-_FREE = (
-    "device",
-    "features",
-    "tokenizer_name",
-    "processor_name",
-)  # settings of a step that may differ
+_BY_ORDER = ("act", "diffusion", "vqbet", "multi_task_dit", "smolvla")
+"""Kinds that know cameras by their order, so that these may have the robot's names."""
+_MODELS = ("tokenizer_name", "processor_name")  # settings of a step that name a model
+_TRAINING = "it belongs to training"
+_FAST = "it belongs to FAST tokens, and a policy that writes some is refused"
+_NOT_OPTIONS = {
+    "optimizer_*": _TRAINING,
+    "scheduler_*": _TRAINING,
+    "drop_n_last_frames": _TRAINING,
+    "compile_*": "it only makes lerobot faster",
+    "rtc_config": "it belongs to lerobot's own loop of single actions",
+    "action_tokenizer_path": _FAST,
+    "discrete_action_tokenizer": _FAST,
+}
+"""Settings that lerobot's code is not given -> why no action depends on them."""
+_ONLY = {
+    "temporal_ensemble_coeff": (
+        None,
+        "it averages chunks in lerobot's own loop; say null there, and n_action_steps as "
+        "chunk_size, and execute the policy by a temporal ensemble (TemporalEnsembleCfg in a "
+        "protocol)",
+    )
+}
 
 NormStats = dict[str, dict[str, list[float]]]
 
@@ -73,8 +91,8 @@ def read(
                 for name, text in directories.texts_of(option, named(cfg, option)).items():
                     (Path(assets) / name).write_text(text, encoding="utf-8")
             policy = cfg.build(norm_stats, assets=Path(assets))
-    _check_steps(folder, BEFORE, policy.before)
-    _check_steps(folder, AFTER, policy.after)
+    _check_steps(folder, BEFORE, policy, policy.before)
+    _check_steps(folder, AFTER, policy, policy.after)
     fill(policy.policy, folder / WEIGHTS, "the policy of its config.json")
     return policy.eval(), norm_stats
 
@@ -103,19 +121,14 @@ def config_of(folder: Path, models: Mapping[str, str] | None = None) -> LerobotP
         raise ValueError(
             f"{folder / CONFIG} is of a policy '{kind}', allowed: {', '.join(KINDS)}{reason}"
         )
-    known = config_fields(kind)
-    strange = sorted(set(settings) - known - base_fields())
-    if strange:
-        raise ValueError(
-            f"{folder / CONFIG} has settings that the installed lerobot does not know: "
-            f"{', '.join(strange)}; it comes from another version"
-        )
+    known = settings_of(kind)
+    known.check(folder / CONFIG, settings)
     predicted = KINDS[kind].predicted
     chunk_length = settings[KINDS[kind].executed or predicted]
     options = {
         name: value
         for name, value in settings.items()
-        if name in known and is_option(name) and value != _default(kind, name)
+        if name in config_fields(kind) and is_option(name) and value != _default(kind, name)
     }
     options.pop("pretrained_backbone_weights", None)  # the checkpoint has the weights
     options.pop(predicted, None)
@@ -123,8 +136,16 @@ def config_of(folder: Path, models: Mapping[str, str] | None = None) -> LerobotP
         options[predicted] = settings[predicted]
     options |= dict(models or {})
     return LerobotPolicyCfg(
-        kind=kind, options=options, chunk_length=chunk_length, **_interface(folder, settings)
+        kind=kind, options=options, chunk_length=chunk_length, **_interface(folder, kind, settings)
     )
+
+
+def settings_of(kind: str) -> Settings:
+    """What config.json of a kind may say. What the installed lerobot's config declares for the kind
+    itself is given to lerobot's own code, but for what belongs to its loop and its training."""
+    options = [name for name in config_fields(kind) if is_option(name)]
+    lengths = [KINDS[kind].predicted, KINDS[kind].executed or KINDS[kind].predicted]
+    return LEROBOT_BASE | Settings((*options, *lengths), _NOT_OPTIONS, _ONLY)
 
 
 def norm_stats_of(folder: Path, cfg: LerobotPolicyCfg) -> NormStats:
@@ -134,6 +155,7 @@ def norm_stats_of(folder: Path, cfg: LerobotPolicyCfg) -> NormStats:
         ValueError: If there are none, or if the processors' statistics of the action differ.
     """
     before, after = (_statistics(folder, name) for name in (BEFORE, AFTER))
+    before = _by_robot(before, _rename_map(folder, cfg.kind))
     for key in (STATE, ACTION):
         if key not in before:
             raise ValueError(f"the {BEFORE} in {folder} has no statistics of {key}")
@@ -151,13 +173,32 @@ def norm_stats_of(folder: Path, cfg: LerobotPolicyCfg) -> NormStats:
     }
 
 
-def _interface(folder: Path, settings: Mapping) -> dict[str, typing.Any]:
+def _rename_map(folder: Path, kind: str) -> dict[str, str]:
+    """How a folder's processor renames cameras: the robot's name -> the policy's."""
+    for step in _steps(folder, BEFORE):
+        names = (step.get("config") or {}).get("rename_map")
+        if names and kind not in _BY_ORDER:
+            raise ValueError(
+                f"{folder}/{BEFORE}.json: {step['registry_name']} has rename_map {names}, but "
+                f"{kind} may know cameras by their names; rename those of the dataset and of the "
+                "robot, and say rename_map {} there"
+            )
+        if names:
+            return names
+    return {}
+
+
+def _interface(folder: Path, kind: str, settings: Mapping) -> dict[str, typing.Any]:
     """Our fields about inputs and outputs."""
     inputs, outputs = dict(settings["input_features"]), settings["output_features"]
-    images = {
+    shapes = {
         key: inputs.pop(key)["shape"] for key in list(inputs) if inputs[key]["type"] == "VISUAL"
     }
-    images = {key: shape for key, shape in images.items() if _EMPTY_CAMERA not in key}
+    shapes = {key: shape for key, shape in shapes.items() if not lerobot_pi.is_empty_camera(key)}
+    names = lerobot_pi.names_on_robot(
+        f"{folder}/{BEFORE}.json", list(shapes), _rename_map(folder, kind)
+    )
+    images = {names[key]: shape for key, shape in shapes.items()}
     foreign = [key for key in images if not key.startswith(IMAGE_PREFIX)]
     foreign += [key for key in (*inputs, *outputs) if key not in (STATE, ACTION)]
     if foreign or STATE not in inputs or ACTION not in outputs:
@@ -201,8 +242,12 @@ def _steps(folder: Path, name: str) -> list[dict]:
     return _json(file)["steps"]
 
 
-def _check_steps(folder: Path, name: str, processor: typing.Any) -> None:
+def _check_steps(folder: Path, name: str, policy: LerobotPolicy, processor: typing.Any) -> None:
     """Compare a processor with ours, step by step."""
+    kind, settings = policy.cfg.kind, _json(folder / CONFIG)
+    rename_map = _rename_map(folder, kind)
+    # The directory that our step was built with -> what config.json calls the model in it.
+    models = {used: settings.get(option) for option, used in policy.folders.items()}
     published = _steps(folder, name)
     names = [step.get("registry_name") for step in published]
     expected = [type(step)._registry_name for step in processor.steps]
@@ -211,8 +256,12 @@ def _check_steps(folder: Path, name: str, processor: typing.Any) -> None:
     for step, own_step in zip(published, processor.steps, strict=True):
         settings, known = step.get("config") or {}, json.loads(json.dumps(own_step.get_config()))
         for key, value in settings.items():
-            if key in _FREE:
+            if key in ("device", "rename_map"):  # the latter is in the names of our cameras
                 continue
+            if key in _MODELS and value == models.get(known.get(key), value):
+                continue
+            if key == "features":
+                value, known[key] = _kinds(_by_robot(value, rename_map)), _kinds(known[key])
             if key not in known:
                 raise ValueError(
                     f"{folder}/{name}.json: {step['registry_name']} has a setting {key}, which the "
@@ -223,6 +272,19 @@ def _check_steps(folder: Path, name: str, processor: typing.Any) -> None:
                     f"{folder}/{name}.json: {step['registry_name']} has {key} {value}, but this "
                     f"policy's is {known[key]}"
                 )
+
+
+def _by_robot(
+    by_key: Mapping[str, typing.Any], rename_map: Mapping[str, str]
+) -> dict[str, typing.Any]:
+    """The same under the robot's names."""
+    robots = {target: source for source, target in rename_map.items()}
+    return {robots.get(key, key): value for key, value in by_key.items()}
+
+
+def _kinds(features: Mapping) -> dict[str, str]:
+    """What is normalised, and as what."""
+    return {key: features[key]["type"] for key in sorted(features)}
 
 
 def _statistics(folder: Path, name: str) -> NormStats:

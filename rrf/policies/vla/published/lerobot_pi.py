@@ -13,7 +13,7 @@ from rrf.data.dataset.transforms import Mode
 from rrf.data.schema import ACTION, IMAGE_PREFIX, STATE
 from rrf.networks.vlm.paligemma.configs import GemmaCfg, PaliGemmaCfg
 from rrf.policies.vla.heads.pi_configs import PiExpertHeadCfg
-from rrf.policies.vla.published.settings import Settings
+from rrf.policies.vla.published.settings import LEROBOT_BASE, Settings
 from rrf.policies.vla.vlm_configs import VLMPolicyCfg
 
 BEFORE, AFTER = "policy_preprocessor", "policy_postprocessor"
@@ -39,13 +39,9 @@ PADDED = (
 _IDENTITY = "IDENTITY"
 _TRAINING = "it belongs to training"
 _LOOP = "it belongs to lerobot's own loop of single actions"
-_HUB = "it says where the files are published"
 _MEMORY = "it sees past frames by layers of its own; train one without"
-CONFIG = Settings(
+CONFIG = LEROBOT_BASE | Settings(
     honoured=(
-        "type",
-        "input_features",
-        "output_features",
         "normalization_mapping",
         "chunk_size",
         "num_inference_steps",
@@ -76,19 +72,9 @@ CONFIG = Settings(
         "memory_*": "it says how past frames are seen, and the policy is refused if it sees some",
         "compile_model": "it only makes lerobot faster",
         "compile_mode": "it only makes lerobot faster",
-        "device": "it says where lerobot computes",
-        "use_amp": "it says in which numbers lerobot computes",
-        "push_to_hub": _HUB,
-        "repo_id": _HUB,
-        "private": _HUB,
-        "tags": _HUB,
-        "license": _HUB,
-        "pretrained_path": "it says where the training began",
-        "pretrained_revision": "it says where the training began",
     },
     only={
         "n_obs_steps": (1, "the policy sees one observation; train one with n_obs_steps=1"),
-        "use_peft": (False, "adapters are in files of their own; merge them with merge_and_unload"),
         "use_visual_memory": (False, _MEMORY),
         "use_proprioceptive_memory": (False, _MEMORY),
     },
@@ -250,7 +236,8 @@ def _features(
             f"{file} has the inputs and outputs {', '.join([*strange, *outputs]) or config}, "
             f"allowed: {STATE}, {ACTION} and cameras {IMAGE_PREFIX}NAME"
         )
-    seen = _renamed(file, list(inputs), before)
+    rename_map = before.get(_RENAME, {}).get("rename_map") or {}
+    seen = names_on_robot(f"{file.parent}/{BEFORE}.json", list(inputs), rename_map)
     sizes = {tuple(inputs[key]["shape"]) for key in seen}
     flat = [shape for shape in sizes if len(shape) != 3 or shape[0] != 3]
     if flat:
@@ -260,33 +247,42 @@ def _features(
     return names, size, state["shape"][0], action["shape"][0]
 
 
-def _renamed(file: Path, images: Sequence[str], before: Steps) -> dict[str, str]:
-    """The images that the policy sees -> how the robot calls them.
+def names_on_robot(
+    where: str, images: Sequence[str], rename_map: Mapping[str, str]
+) -> dict[str, str]:
+    """The images that a policy sees -> how the robot calls them.
 
     Cameras that lerobot adds as empty ones, masked out, are left out, unless one is renamed to it.
+
+    Args:
+        where: The file, for messages.
+        images: The names that the policy has for them.
+        rename_map: The robot's name -> that of the policy, as a processor has it.
+
+    Raises:
+        ValueError: If something else than a camera is renamed, or if one gets lost.
     """
-    names = before.get(_RENAME, {}).get("rename_map") or {}
-    targets = list(names.values())
-    where = f"{file.parent}/{BEFORE}.json: {_RENAME} has rename_map"
-    for source, target in names.items():
-        both = (source, target)
+    targets = list(rename_map.values())
+    for source, target in rename_map.items():
         if target not in images or not source.startswith(IMAGE_PREFIX) or targets.count(target) > 1:
             raise ValueError(
-                f"{where} {source} -> {target}, allowed: names of cameras that the policy sees "
-                f"({', '.join(images)}), each of one {IMAGE_PREFIX}NAME"
+                f"{where}: {_RENAME} has rename_map {source} -> {target}, allowed: names of "
+                f"cameras that the policy sees ({', '.join(images)}), each of one "
+                f"{IMAGE_PREFIX}NAME"
             )
         if source in images and source not in targets:
             raise ValueError(
-                f"{where} {both[0]} -> {both[1]}, which leaves the policy without {source}; take "
-                "one of the two names"
+                f"{where}: {_RENAME} has rename_map {source} -> {target}, which leaves the policy "
+                f"without {source}; take one of the two names"
             )
-    robots = {target: source for source, target in names.items()}
+    robots = {target: source for source, target in rename_map.items()}
     return {
-        key: robots.get(key, key) for key in images if key in robots or not _is_empty_camera(key)
+        key: robots.get(key, key) for key in images if key in robots or not is_empty_camera(key)
     }
 
 
-def _is_empty_camera(key: str) -> bool:
+def is_empty_camera(key: str) -> bool:
+    """Whether an image is one of those that lerobot adds and masks out."""
     return key.removeprefix(IMAGE_PREFIX).startswith("empty_camera_")
 
 

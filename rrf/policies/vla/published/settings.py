@@ -43,11 +43,41 @@ class Settings:
                     raise ValueError(f"{where} has {name} {value}, which cannot be had: {reason}")
             elif not self.knows(name):
                 raise ValueError(
-                    f"{where} has the setting {name}, which is not known here and may change "
-                    f"actions; remove it from the file if it does not"
+                    f"{where} has the setting {name}, which is not known here: it comes from "
+                    "another version and may change actions; remove it from the file if it does not"
                 )
+
+    def __or__(self, other: "Settings") -> "Settings":
+        """The settings of both."""
+        return Settings(
+            {*self.honoured, *other.honoured},
+            {**self.harmless, **other.harmless},
+            {**self.only, **other.only},
+        )
 
     def _is_harmless(self, name: str) -> bool:
         return name in self.harmless or any(
             prefix.endswith("*") and name.startswith(prefix[:-1]) for prefix in self.harmless
         )
+
+
+_HUB = "it says where the files are published"
+_BEGAN = "it says where the training began"
+LEROBOT_BASE = Settings(
+    honoured=("type", "input_features", "output_features"),
+    harmless={
+        "device": "it says where lerobot computes",
+        "use_amp": "it says in which numbers lerobot computes",
+        "push_to_hub": _HUB,
+        "repo_id": _HUB,
+        "private": _HUB,
+        "tags": _HUB,
+        "license": _HUB,
+        "pretrained_path": _BEGAN,
+        "pretrained_revision": _BEGAN,
+    },
+    only={
+        "use_peft": (False, "adapters are in files of their own; merge them with merge_and_unload")
+    },
+)
+"""The settings that all of lerobot's policies have, but for n_obs_steps."""

@@ -1,5 +1,6 @@
 """lerobot's checkpoint folders: read strictly, and written so that lerobot itself reads them."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -144,18 +145,77 @@ def edited(folder, name, change):
     (folder / name).write_text(json.dumps(content))
 
 
-def test_what_would_change_actions_silently_is_refused(tmp_path):
+def renamed(folder, **names):
+    """Let the processor rename cameras: the policy's name -> the robot's."""
+    keys = {f"observation.images.{own}": f"observation.images.{n}" for n, own in names.items()}
+
+    def change(content):
+        content["steps"][0]["config"]["rename_map"] = keys
+
+    edited(folder, "policy_preprocessor.json", change)
+
+
+@pytest.mark.parametrize("kind", ["act", "smolvla", "multi_task_dit"])
+def test_renamed_cameras_have_the_robots_names(kind, zoo, tmp_path):
+    folder = lerobot.write(zoo.policy(kind), tmp_path / "pretrained_model")
+    seen = comparable(kind)
+    expected, _ = lerobot.read(folder)
+    renamed(folder, wrist="top")
+    policy, _ = lerobot.read(folder)
+    assert policy.cfg.cameras == ["front", "top"]
+    images = {"front": seen.images["front"], "top": seen.images["wrist"]}
+    as_the_robot = dataclasses.replace(seen, images=images)
+    np.testing.assert_array_equal(
+        policy.sample(as_the_robot, greedy=True).actions, expected.sample(seen, greedy=True).actions
+    )
+    theirs = chunk_of_lerobot(kind, folder, ["front", "top"], as_the_robot)
+    torch.manual_seed(3)
+    np.testing.assert_allclose(policy.sample(as_the_robot).actions, theirs, atol=1e-5)
+
+
+def test_what_would_change_actions_silently_is_refused(zoo, tmp_path):
     _, folder = written("act", tmp_path)
+    renamed(folder, other="top")
+    with pytest.raises(ValueError, match=r"has rename_map observation.images.top -> .*other, all"):
+        lerobot.read(folder)
+    renamed(folder)
 
-    def rename(content):
-        content["steps"][0]["config"]["rename_map"] = {"a": "b"}
+    def leave_out(content):
+        step = next(s for s in content["steps"] if s["registry_name"] == "normalizer_processor")
+        del step["config"]["features"][STATE]
 
-    edited(folder, "policy_preprocessor.json", rename)
-    with pytest.raises(ValueError, match=r"rename_observations_processor has rename_map"):
+    edited(folder, "policy_preprocessor.json", leave_out)
+    with pytest.raises(ValueError, match=r"normalizer_processor has features"):
         lerobot.read(folder)
     edited(folder, "policy_preprocessor.json", lambda content: content["steps"].pop(0))
     with pytest.raises(ValueError, match=r"has the steps \['to_batch_processor'"):
         lerobot.read(folder)
+    folder = lerobot.write(zoo.policy("wall_x"), tmp_path / "wall")
+    renamed(folder, wrist="top")
+    with pytest.raises(ValueError, match="wall_x may know cameras by their names"):
+        lerobot.read(folder)
+
+
+def test_another_tokenizer_than_that_of_the_model_is_refused(zoo, tmp_path):
+    folder = lerobot.write(zoo.policy("smolvla"), tmp_path / "pretrained_model")
+
+    def other(content):
+        step = next(s for s in content["steps"] if s["registry_name"] == "tokenizer_processor")
+        step["config"]["tokenizer_name"] = "gpt2"
+
+    edited(folder, "policy_preprocessor.json", other)
+    with pytest.raises(ValueError, match=r"tokenizer_processor has tokenizer_name gpt2, but"):
+        lerobot.read(folder)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_field_of_the_installed_lerobot_is_in_a_list(kind):
+    """A newer lerobot with another field that all policies have fails here."""
+    from lerobot.policies.factory import get_policy_class
+
+    known = lerobot.settings_of(kind)
+    fields = dataclasses.fields(get_policy_class(kind).config_class)
+    assert [field.name for field in fields if not known.knows(field.name)] == []
 
 
 def test_other_statistics_after_the_policy_than_before_it_are_refused(tmp_path):
@@ -174,7 +234,9 @@ def test_other_statistics_after_the_policy_than_before_it_are_refused(tmp_path):
             {"type": "fastwam"},
             "is of a policy 'fastwam', allowed: act, .* its video autoencoder comes",
         ),
-        ({"new_setting": 1}, "does not know: new_setting; it comes from another version"),
+        ({"new_setting": 1}, "has the setting new_setting, .* it comes from another version"),
+        ({"temporal_ensemble_coeff": 0.01}, "has temporal_ensemble_coeff 0.01, .* averages chunks"),
+        ({"use_peft": True}, "has use_peft True, which cannot be had: adapters"),
         ({"output_features": {}}, "has inputs and outputs .*; allowed: observation.state, action"),
         ({"dim_model": 64}, r"vae_encoder_pos_enc is \[1, 6, 32\], expected \[1, 6, 64\]"),
     ],
