@@ -63,6 +63,14 @@ _OLD_NORMALIZERS = {
     "actor": ("obs_norm_state_dict",),
     "critic": ("privileged_obs_norm_state_dict", "critic_obs_norm_state_dict"),
 }
+_TRAINING = ("optimizer_state_dict", "rnd_state_dict", "rnd_optimizer_state_dict", "infos")
+_PARTS = ("model", "actor", "critic", "student", "teacher")
+_KNOWN = {
+    *(f"{part}_state_dict" for part in _PARTS),
+    *(key for keys in _OLD_NORMALIZERS.values() for key in keys),
+    *(*_TRAINING, "iter"),
+}
+"""What rsl_rl writes into a file; the actor does not depend on what belongs to training."""
 _ADAM = ("step", "exp_avg", "exp_avg_sq")
 
 
@@ -85,6 +93,7 @@ def read(path: str | Path) -> RslRlCheckpoint:
     """
     data = load(path)
     if "model_state_dict" in data:
+        _require_all_used(data, path)
         parts = {name: _first_generation(data, name, path) for name in ("actor", "critic")}
         generation = "3"
     elif "actor_state_dict" in data and "critic_state_dict" in data:
@@ -229,6 +238,12 @@ def load(path: str | Path) -> dict:
         raise ValueError(
             f"{path} holds a {type(data).__name__}, expected a dict as written by rsl_rl"
         )
+    strange = sorted(map(str, data.keys() - _KNOWN))
+    if strange and any(f"{part}_state_dict" in data for part in _PARTS):
+        raise ValueError(
+            f"{path} holds {strange[0]}, which rsl_rl does not write; the file is of another "
+            "program, whose actor may depend on it"
+        )
     return data
 
 
@@ -279,6 +294,18 @@ def our_weights(tensors: Mapping[str, torch.Tensor]) -> Weights:
         if name in weights:
             weights[name] = weights[name].squeeze(0)
     return weights
+
+
+def _require_all_used(data: dict, path: str | Path) -> None:
+    """Refuse a network that rsl_rl does not have, such as an estimator that the actor reads."""
+    starts = [old for pairs in _FIRST_GENERATION.values() for old, _ in pairs]
+    names = tensors_of(data, "model_state_dict", path)
+    strange = [n for n in names if n not in ("std", "log_std") and not n.startswith(tuple(starts))]
+    if strange:
+        raise ValueError(
+            f"{path}: model_state_dict has {strange[0]}, which rsl_rl's actor and critic do not "
+            "have; the file is of another program, whose actor may depend on it"
+        )
 
 
 def iteration_of(data: dict, path: str | Path) -> int:

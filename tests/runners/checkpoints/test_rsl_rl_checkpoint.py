@@ -263,3 +263,20 @@ def test_a_pickle_that_runs_code_is_refused(tmp_path):
     torch.save({"actor_state_dict": Path("/")}, tmp_path / "model.pt")
     with pytest.raises(ValueError, match="is not a torch checkpoint of tensors"):
         read(tmp_path / "model.pt")
+
+
+def test_what_another_program_adds_to_the_file_is_refused_by_name(tmp_path):
+    data = torch.load(CHECKPOINT, weights_only=True)
+    trains = {"rnd_state_dict": {}, "rnd_optimizer_state_dict": {}}
+    torch.save(data | trains, tmp_path / "rnd.pt")
+    assert read(tmp_path / "rnd.pt").iteration == data["iter"]
+    torch.save(data | {"estimator_state_dict": {}}, tmp_path / "estimator.pt")
+    with pytest.raises(ValueError, match="holds estimator_state_dict, which rsl_rl does not write"):
+        read(tmp_path / "estimator.pt")
+    model = {"actor.0.weight": torch.zeros(2, 3), "std": torch.ones(2)}
+    model |= {"critic.0.weight": torch.zeros(1, 3), "estimator.0.weight": torch.zeros(1, 3)}
+    torch.save({"model_state_dict": model}, tmp_path / "old.pt")
+    with pytest.raises(
+        ValueError, match=r"has estimator\.0\.weight, which rsl_rl"
+    ):
+        read(tmp_path / "old.pt")
