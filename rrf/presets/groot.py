@@ -1,8 +1,9 @@
 """GR00T N1.5 and N1.7 in their published sizes, and one for a laptop.
 
 The published sizes start from the published weights, which `rrf models setup` fetches, and
-fine-tune with a frozen backbone, as gr00t's own script does by default. N1.7 sees images, reads
-instructions and clips as its published processor does; images that are not square want
+fine-tune with a frozen backbone, as gr00t's own script does by default. N1.5 sees the middle of
+images, as gr00t's data configs cut them. N1.7 sees images, reads instructions and clips as its
+published processor does; images that are not square want
 `policy.backbone.image.size`, 256 on the shorter side and a multiple of 32 on the other. N1.5 has no
 tokenizer.json in its files; give one as `policy.backbone.tokenizer.files=DIR`. Another robot of the
 published model: `policy.embodiment=gr1`.
@@ -11,7 +12,7 @@ published model: `policy.embodiment=gr1`.
 from rrf.algorithms.vla.configs import BehaviorCloningCfg
 from rrf.networks.dit_configs import DiTCfg
 from rrf.networks.vlm.configs import BackboneCfg, ImageRuleCfg, TokenizerCfg
-from rrf.networks.vlm.eagle.configs import EagleCfg
+from rrf.networks.vlm.eagle.configs import N15_IMAGE, EagleCfg
 from rrf.networks.vlm.qwen.configs import Qwen3VLCfg
 from rrf.policies.vla.heads.groot_configs import GrootHeadCfg, n17_head
 from rrf.policies.vla.vlm_configs import VLMPolicyCfg
@@ -24,7 +25,8 @@ from rrf.runners.supervised.configs import SupervisedRunnerCfg
 def groot_n15_sft() -> SupervisedRunnerCfg:
     """GR00T N1.5: Eagle 2.5 and a head of 1.07 billion parameters."""
     # gr00t gives the language model the instruction as Python writes a list of one text
-    policy = _policy(EagleCfg(), GrootHeadCfg(), 16).replace(prompt="['{instruction}']")
+    policy = _policy(EagleCfg(image=N15_IMAGE), GrootHeadCfg(), 16)
+    policy = policy.replace(prompt="['{instruction}']")
     policy = policy.replace(state_normalization="min_max")
     return _published("groot-n15-sft", "groot-n1.5-3b", "groot-n1.5-3b", policy)
 

@@ -57,12 +57,13 @@ class ImageRuleCfg(Cfg):
     """Quality of a JPEG, 1 to 95, that images pass through first, as in OpenVLA's evaluations. null
     for none."""
     keeps: float = 1.0
-    """Part of each side that is kept, about the centre, after an image has been resized. The kept
-    part is brought to the same size again. 1 keeps all."""
-    cut: typing.Literal["points", "pixels"] = "points"
-    """How the centre is kept. points: it is sampled bilinearly at points from edge to edge, as
-    TensorFlow's crop_and_resize does. pixels: whole pixels are cut off, and the rest is resized by
-    `filter`."""
+    """Part of each side that is kept, about the centre; the kept part is brought to `size`. 1 keeps
+    all."""
+    cut: typing.Literal["points", "pixels", "before"] = "points"
+    """How the centre is kept. points: after an image was resized, sampled bilinearly at points from
+    edge to edge, as TensorFlow's crop_and_resize does. pixels: after it was resized, whole pixels
+    are cut off, and the rest is resized by `filter`. before: whole pixels are cut off the recorded
+    image."""
     mean: tuple[float, float, float] = (0.5, 0.5, 0.5)
     """Subtracted from the channels, which are 0 to 1 before."""
     std: tuple[float, float, float] = (0.5, 0.5, 0.5)

@@ -38,6 +38,8 @@ def fitted(images_bhw3: torch.Tensor, rule: ImageRuleCfg) -> torch.Tensor:
     if rule.jpeg_quality is not None:
         images_bhw3 = _through_jpeg(images_bhw3, rule.jpeg_quality)
     images = images_bhw3.permute(0, 3, 1, 2)
+    if rule.cut == "before":
+        return _of_size(_cut_before(images, rule.keeps), rule)
     if rule.fit == "shortest":
         images = _centre(_of_shorter_side(images, rule), rule)
         return _resized(_of_shorter_side(images, rule), rule.size, "bicubic")
@@ -53,6 +55,14 @@ def _through_jpeg(images_bhw3: torch.Tensor, quality: int) -> torch.Tensor:
             Image.fromarray(image).save(file, "JPEG", quality=quality, subsampling="4:2:0")
             passed.append(np.array(Image.open(file)))
     return torch.from_numpy(np.stack(passed)).to(images_bhw3.device)
+
+
+def _cut_before(images: torch.Tensor, keeps: float) -> torch.Tensor:
+    """As torchvision's CenterCrop."""
+    height, width = images.shape[2:]
+    keep_height, keep_width = (max(1, int(side * keeps)) for side in (height, width))
+    top, left = round((height - keep_height) / 2), round((width - keep_width) / 2)
+    return images[:, :, top : top + keep_height, left : left + keep_width]
 
 
 def _of_size(images: torch.Tensor, rule: ImageRuleCfg) -> torch.Tensor:

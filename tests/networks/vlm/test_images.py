@@ -6,6 +6,7 @@ import torch
 from PIL import Image
 
 from rrf.networks.vlm.configs import ImageRuleCfg
+from rrf.networks.vlm.eagle.configs import N15_IMAGE
 from rrf.networks.vlm.images import fitted, normalized
 from rrf.networks.vlm.prismatic.configs import OPENVLA_IMAGE
 from tests.golden_files import GOLDEN
@@ -104,6 +105,22 @@ def test_a_centre_of_whole_pixels_and_the_shorter_side():
     assert (kept[0, 0], kept[0, -1]) == (50, 145)  # pixels 10 to 29
     wide = fitted(ramp, ImageRuleCfg(size=(10, 16), fit="shortest", filter="area"))
     assert wide.shape == (1, 3, 10, 16)  # 10 x 20 before it was stretched
+
+
+@pytest.mark.parametrize("size", [(60, 80), (51, 33)])
+def test_images_of_groot_n15_are_those_of_torchvision(size):
+    from torchvision.transforms import v2
+
+    given = image(*size)
+    theirs = v2.Compose(
+        [
+            v2.ToDtype(torch.float32, scale=True),
+            v2.CenterCrop([int(side * 0.95) for side in size]),
+            v2.Resize((28, 28), antialias=True),
+        ]
+    )(given.permute(0, 3, 1, 2))
+    ours = fitted(given, N15_IMAGE.replace(size=(28, 28)))
+    assert (ours.float() - theirs * 255).abs().max() <= 0.51
 
 
 def test_wrong_rules_are_refused():

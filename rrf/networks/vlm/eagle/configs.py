@@ -5,6 +5,9 @@ import typing
 from rrf.config import configclass
 from rrf.networks.vlm.configs import BackboneCfg, ImageRuleCfg
 
+N15_IMAGE = ImageRuleCfg(size=(224, 224), fit="stretch", keeps=0.95, cut="before")
+"""How GR00T N1.5 sees images, by all data configs of NVIDIA/Isaac-GR00T (branch n1.5-release)."""
+
 
 @configclass(builds="rrf.networks.vlm.eagle.backbone:EagleBackbone")
 class EagleCfg(BackboneCfg):

@@ -18,6 +18,7 @@ from rrf.data.formats.groot_metadata import PATH as GROOT_METADATA
 from rrf.data.formats.groot_metadata import read_metadata
 from rrf.data.formats.json_files import read_object
 from rrf.data.schema import ACTION, STATE
+from rrf.networks.vlm.eagle.configs import EagleCfg
 from rrf.networks.vlm.prismatic.configs import PrismaticCfg
 from rrf.networks.vlm.weights import read_shapes
 from rrf.policies.vla.heads.groot_configs import NEW
@@ -203,6 +204,10 @@ class Groot:
             if video:
                 width, height = next(iter(video.values()))["resolution"]
                 changes |= {"cameras": list(video), "image_size": (height, width)}
+        if isinstance(cfg.backbone, EagleCfg):
+            changes["backbone"] = cfg.backbone.replace(
+                image=groot.image_of_n15(_config(folder), cfg.backbone)
+            )
         return cfg.replace(**changes)
 
     def unsaid(self, folder: Path) -> dict[str, str]:

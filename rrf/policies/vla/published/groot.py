@@ -19,6 +19,8 @@ import torch
 from rrf.data.formats.groot_metadata import KINDS, NUMBERS, EmbodimentData, write_metadata
 from rrf.networks import tensor_files
 from rrf.networks.vlm.build import merged_weights
+from rrf.networks.vlm.configs import ImageRuleCfg
+from rrf.networks.vlm.eagle.configs import N15_IMAGE, EagleCfg
 from rrf.networks.vlm.weights import fill, read_shapes
 from rrf.policies.vla.heads.groot import GrootHead
 from rrf.policies.vla.published import groot_n17
@@ -29,7 +31,16 @@ BACKBONES = {"n15": "backbone.eagle_model.", "n17": "backbone.model."}
 WEIGHTS = "model.safetensors"
 MODEL_TYPES = {"n15": "gr00t_n1_5", "n17": "Gr00tN1d7"}
 """`model_type` in config.json. That of N1.7 follows the one of N1.6 and was not verified."""
+_OURS = "rrf"  # in config.json: how a policy of rrf sees images
 _OWN = "explore_noise."  # parts of our head that no published file has
+
+
+def image_of_n15(config: Mapping, backbone: EagleCfg) -> ImageRuleCfg:
+    """How a published N1.5 sees images: as gr00t's data configs prepare them, which its files do
+    not hold, or as the policy of rrf did that was written into the folder."""
+    if ours := config.get(_OURS):
+        return ImageRuleCfg.from_dict(ours["image"])
+    return N15_IMAGE.replace(size=backbone.image.size)
 
 
 def head_name(name: str) -> str | None:
@@ -121,6 +132,7 @@ def write(policy: VLMPolicy, norm_stats: Mapping, folder: str | Path, tag: str) 
         "model_type": MODEL_TYPES[head.cfg.version],
         "action_horizon": policy.cfg.head_steps,
         "action_dim": head.cfg.max_action_dim,
+        _OURS: {"image": policy.cfg.backbone.image.to_dict()},
     }
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
     write_metadata(folder, {tag: EmbodimentData(statistics, modalities)})

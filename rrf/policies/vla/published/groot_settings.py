@@ -45,7 +45,7 @@ _TRANSFORMERS = {
     },
 }
 _SETTINGS = Settings(
-    honoured=(*_FIELDS, *_PARTS, *_TRANSFORMERS),
+    honoured=(*_FIELDS, *_PARTS, *_TRANSFORMERS, "rrf"),
     harmless={
         "action_dim": "it is max_action_dim",
         "hidden_size": "the shapes of the weights say it",

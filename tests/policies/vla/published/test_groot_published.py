@@ -13,6 +13,7 @@ from rrf.networks.vlm.qwen.configs import Qwen3VLCfg
 from rrf.policies.vla.heads.groot import GrootHead
 from rrf.policies.vla.heads.groot_configs import GrootHeadCfg, n17_head
 from rrf.policies.vla.published import groot_settings
+from rrf.policies.vla.published.formats import FORMATS
 from rrf.policies.vla.published.groot import load_head, load_policy, published_weights
 from rrf.policies.vla.vlm_configs import VLMPolicyCfg
 from rrf.presets import resolve
@@ -169,6 +170,24 @@ def test_a_head_with_parts_of_its_own_and_other_heads_are_refused(published):
     regression = VLMPolicyCfg(cameras=["a"], image_size=(64, 64), state_dim=2, action_dim=2)
     with pytest.raises(ValueError, match="has a RegressionHead"):
         load_policy(regression.build({STATE: stats(2), ACTION: stats(2)}), folder)
+
+
+def test_an_import_of_n15_sees_the_middle_of_images(tmp_path):
+    cfg = resolve("groot-n15-sft").policy
+    plain = cfg.replace(backbone=cfg.backbone.replace(image=ImageRuleCfg(size=(224, 224))))
+    tensors = {"action_head.x": torch.zeros(1), "backbone.eagle_model.x": torch.zeros(1)}
+    save_file(tensors, tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text('{"action_horizon": 16}')
+    image = FORMATS["groot"].fitted(tmp_path, plain, None).backbone.image
+    assert (image.fit, image.keeps, image.cut, image.size) == (
+        "stretch",
+        0.95,
+        "before",
+        (224, 224),
+    )
+    ours = {"rrf": {"image": plain.backbone.image.to_dict()}}
+    (tmp_path / "config.json").write_text(json.dumps(ours))
+    assert FORMATS["groot"].fitted(tmp_path, plain, None) == plain
 
 
 @pytest.mark.parametrize(
