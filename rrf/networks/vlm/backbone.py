@@ -160,6 +160,11 @@ class Backbone(nn.Module, typing.Generic[AnyCfg]):
         """Regular expression for the names of the language model's attention projections."""
         raise NotImplementedError
 
+    def unseen_settings(self) -> dict[str, tuple[str, typing.Any]]:
+        """What a published config.json says that no shape of a weight shows, as heads that share
+        a width: its setting -> our field, and the value that this backbone has."""
+        return {}
+
     def published_name(self, name: str) -> str | None:
         """The name in this module of a tensor in published files; None if it is not used."""
         raise NotImplementedError

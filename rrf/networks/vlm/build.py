@@ -18,6 +18,7 @@ from torch import nn
 
 from rrf import atomic
 from rrf.networks.vlm.backbone import Backbone
+from rrf.networks.vlm.catalogue import located
 from rrf.networks.vlm.configs import BackboneCfg, LoRACfg
 from rrf.networks.vlm.weights import ADAPTER, fill, plain_tensors, weights_digest
 
@@ -47,6 +48,7 @@ def build_backbone(cfg: BackboneCfg, assets: Path | None = None) -> Backbone:
     if reads:
         assert cfg.weights is not None
         fill(backbone, cfg.weights, backbone.published_name, f"the {type(cfg).__name__}")
+        _require_alike(backbone, cfg.weights)
     if is_partial:
         assert cfg.weights is not None
         backbone.base_digest = weights_digest(cfg.weights)
@@ -60,6 +62,24 @@ def build_backbone(cfg: BackboneCfg, assets: Path | None = None) -> Backbone:
         backbone.register_state_dict_post_hook(_drop_base)
         backbone.register_load_state_dict_post_hook(_expect_no_base)
     return backbone
+
+
+def _require_alike(backbone: Backbone, weights: str) -> None:
+    """Refuse published weights of a model that has their shapes, but is another one."""
+    file = located(weights) / "config.json"
+    if not file.is_file():
+        return
+    config = atomic.parse_json(file.read_text(encoding="utf-8"))
+    for setting, (field, value) in backbone.unseen_settings().items():
+        part: typing.Any = config
+        for name in setting.split("."):
+            is_flat = name == "text_config" and part is config and name not in config
+            part = part if is_flat else part.get(name) if isinstance(part, dict) else None
+        if part is not None and part != value:
+            raise ValueError(
+                f"{file} has {setting} {part}, but policy.backbone.{field} is {value}; set "
+                f"policy.backbone.{field}={part}, or give the weights of another model"
+            )
 
 
 def base_assets(backbone: Backbone) -> dict[str, str]:

@@ -52,6 +52,20 @@ def test_published_weights_are_read_from_all_shards(published):
         assert torch.equal(backbone.state_dict()[f"model.{name}"], value), name
 
 
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"rope_theta": 1e5}, r"rope_theta 1000000\.0, but policy\.backbone\.rope_theta is 1000"),
+        ({"mrope_section": [4, 2, 2]}, r"mrope_section \[2, 3, 3\], but .* is \[4, 2, 2\]"),
+        ({"vision_heads": 4}, r"num_heads 2, but policy\.backbone\.vision_heads is 4; set"),
+    ],
+)
+def test_weights_of_another_model_with_the_same_shapes_are_refused(published, changes, message):
+    cfg = tiny2(published, weights=str(published), **changes)
+    with pytest.raises(ValueError, match=message):
+        build_backbone(cfg)
+
+
 def test_only_the_kept_layers_are_read(published):
     cut = build_backbone(tiny2(published, weights=str(published), num_layers=2))
     whole = build_backbone(tiny2(published, weights=str(published)))

@@ -13,6 +13,7 @@ Legend: B rows, C cameras, P patches of an image, T words, L tokens, D width, V 
 import dataclasses
 import math
 import re
+import typing
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -161,6 +162,15 @@ class PaliGemma(Backbone[PaliGemmaCfg]):
 
     def lora_target(self) -> str:
         return r"language\.layers\.\d+\.self_attn\.[qkvo]_proj"
+
+    def unseen_settings(self) -> dict[str, tuple[str, typing.Any]]:
+        gemma, vision = self.cfg.gemma, self.cfg.vision
+        return {
+            "text_config.num_attention_heads": ("gemma.num_heads", gemma.num_heads),
+            "text_config.num_key_value_heads": ("gemma.num_kv_heads", gemma.num_kv_heads),
+            "text_config.head_dim": ("gemma.head_dim", gemma.head_dim),
+            "vision_config.num_attention_heads": ("vision.num_heads", vision.num_heads),
+        }
 
     def published_name(self, name: str) -> str | None:
         """The name in this module of a tensor of PaliGemma, of openpi or of lerobot; None for

@@ -171,6 +171,23 @@ class QwenVLBackbone(Backbone[QwenCfg]):
     def lora_target(self) -> str:
         return r".*language_model.*\.(q_proj|k_proj|v_proj|o_proj)"
 
+    def unseen_settings(self) -> dict[str, tuple[str, typing.Any]]:
+        cfg = self.cfg
+        theta, sections = ("rope_theta", cfg.rope_theta), ("mrope_section", [*cfg.mrope_section])
+        settings = {
+            "text_config.num_attention_heads": ("num_heads", cfg.num_heads),
+            "text_config.num_key_value_heads": ("num_kv_heads", cfg.num_kv_heads),
+            "text_config.rope_theta": theta,
+            "text_config.rope_parameters.rope_theta": theta,
+            "text_config.rope_scaling.mrope_section": sections,
+            "text_config.rope_parameters.mrope_section": sections,
+            "vision_config.num_heads": ("vision_heads", cfg.vision_heads),
+        }
+        if isinstance(cfg, Qwen3VLCfg):
+            deepstack = ("deepstack", [*cfg.deepstack])
+            settings["vision_config.deepstack_visual_indexes"] = deepstack
+        return settings
+
     def published_name(self, name: str) -> str | None:
         """The name in this module of a tensor in published files; None if it is not used.
 
