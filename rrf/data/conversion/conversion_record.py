@@ -8,7 +8,8 @@ of those that were cut in the middle. If they have time stamps or statistics of 
 recordings, and which check of validation says so. An edited dataset also has "origin", the dataset
 it was made from with the digest of its content, and "steps", what was done.
 If episodes were left out, there is "skipped", [{"episode": 3, "why": "..."}], by their numbers
-among the recordings.
+among the recordings. "unsettled" has the keys of the state of which the format does not say whether
+they were recorded before or after the action.
 
 Paths are as in the config and the warnings are sorted, so the same recordings give the same file on
 every machine.
@@ -23,6 +24,9 @@ from rrf import atomic, formats
 from rrf.data.remedies import again
 
 CONVERSION = "meta/conversion.json"
+UNSETTLED = {"d4rl": "infos", "minari": "infos"}
+"""Format -> the keys, below this one, of which its layout does not say whether they were recorded
+before or after the action."""
 _MOST_ALIKE = 3
 _NUMBER = re.compile(r"(?<![\w.])-?\d[\d.]*(?:e-?\d+)?(?!\w)")  # and not that of a name
 

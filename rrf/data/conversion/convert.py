@@ -21,7 +21,12 @@ from pathlib import Path
 from rrf import atomic
 from rrf.config import did_you_mean
 from rrf.data.conversion.conversion_processes import ConversionProcesses
-from rrf.data.conversion.conversion_record import Problems, by_kind, write_conversion
+from rrf.data.conversion.conversion_record import (
+    UNSETTLED,
+    Problems,
+    by_kind,
+    write_conversion,
+)
 from rrf.data.conversion.dataset_cfg import DatasetCfg
 from rrf.data.conversion.encoded import EncodedEpisode
 from rrf.data.conversion.faults import Faults
@@ -221,8 +226,15 @@ class _Job:
             warnings,
             self._continues,
             self._problems,
-            self._faults.record(lambda text: text.replace(str(self._raw), source.path)),
+            self._unsettled()
+            | self._faults.record(lambda text: text.replace(str(self._raw), source.path)),
         )
+
+    def _unsettled(self) -> dict:
+        """That the layout does not say when the state was recorded, if it does not."""
+        above = UNSETTLED.get(self._cfg.source.format)
+        keys = [selector.key for selector in self._cfg.state.selectors()]
+        return {"unsettled": keys} if above in [key.partition("/")[0] for key in keys] else {}
 
     def warnings(self) -> list[str]:
         noticed = by_kind(self._noticed, str(self._raw))

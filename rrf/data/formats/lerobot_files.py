@@ -254,7 +254,43 @@ def _places_v3(
             segments.setdefault(file, []).append(VideoSegment(start_s, number, length))
         place = EpisodePlace(number, path, length, videos, _texts(row.get("tasks")))
         places.setdefault(name, []).append(place)
+    for key in keys:
+        ordered = [place for listed in places.values() for place in listed if key in place.videos]
+        _move_to_next_file(key, ordered, segments, warnings)
     return places, segments
+
+
+def _move_to_next_file(
+    key: str,
+    places: list[EpisodePlace],
+    segments: dict[Path, list[VideoSegment]],
+    warnings: list[str],
+) -> None:
+    """Where an episode begins before the one in front of it in the same file, as far as the table
+    says, it begins the next file: the table names the one before.
+    """
+    last = VideoPlace(Path(), 0.0)
+    for place in sorted(places, key=lambda place: place.number):
+        video = place.videos[key]
+        is_back = video.path == last.path and (video.start_s or 0.0) < (last.start_s or 0.0)
+        following = next_video(video.path) if is_back else None
+        if following is not None:
+            segment = VideoSegment(video.start_s or 0.0, place.number, place.length)
+            segments[video.path].remove(segment)
+            segments.setdefault(following, []).append(segment)
+            warnings.append(
+                f"episode {place.number} of {key} lies in {following}, not in {video.path}, as the "
+                "episode table says"
+            )
+            video = place.videos[key] = VideoPlace(following, video.start_s)
+        last = video
+
+
+def next_video(path: Path) -> Path | None:
+    """The video file of the same camera that follows this one."""
+    files = sorted(path.parents[1].glob("*/*.mp4"))
+    later = [file for file in files if file > path]
+    return later[0] if later else None
 
 
 def _holder(

@@ -21,8 +21,9 @@ What these directories get wrong, and what happens then:
     the instruction changes in an episode  the first is used, with a warning
     time stamps stop or go back            a warning, and a finding of validation (`timestamps`)
     rows are not in the order of frames    a finding of validation (`frame_order`)
-    numbers that the statistics of the     a finding of validation (`source_statistics`)
-    episode contradict
+    numbers, pixels or a count of frames   a finding of validation (`source_statistics`)
+    that the statistics, or the list of
+    episodes, contradict
 
 Warnings collect in `LeRobotSource.warnings`. Legend: T frames of an episode.
 """
@@ -42,7 +43,13 @@ from rrf.data.formats import arrow_arrays as arrow
 from rrf.data.formats.lerobot_audit import audit_lerobot
 from rrf.data.formats.lerobot_columns import annotations, column_values, part_of
 from rrf.data.formats.lerobot_files import EpisodePlace, read_index
-from rrf.data.formats.lerobot_statistics import contradiction, read_statistics
+from rrf.data.formats.lerobot_statistics import (
+    contradiction,
+    out_of_bounds,
+    pixel_contradiction,
+    read_all_statistics,
+    read_statistics,
+)
 from rrf.data.formats.lerobot_videos import EpisodeVideos, image_size
 from rrf.data.formats.misnamed_folder import rename_command
 from rrf.data.formats.modality import Modality, Part, read_modality
@@ -247,10 +254,12 @@ class LeRobotSource(OneByOne):
         length = table.num_rows
         if length == 0:
             raise ValueError(f"{where} has no frames")
-        if length != place.length:
-            self._warn(f"{where} has {length} frames, the list of episodes says {place.length}")
         fps, breaks = self._fps(table, where)
         problems = [("timestamps", text) for text in breaks] + self._disorder(table, where)
+        if length != place.length:
+            count = f"has {length} frames, the list of episodes says {place.length}"
+            self._warn(f"{where} {count}")
+            problems.append(("source_statistics", f"{place.data.name} {count}"))
         arrays: dict[str, np.ndarray] = {}
         images: dict[str, np.ndarray | EncodedImages] = {}
         for key in keys:
@@ -259,7 +268,11 @@ class LeRobotSource(OneByOne):
                 continue
             if column not in table.column_names:
                 values = self._videos.read(place, column, length, self._chosen_fps or fps, where)
-                (arrays if is_depth(self._index.features[column]) else images)[key] = values
+                if is_depth(self._index.features[column]):
+                    arrays[key] = values
+                else:
+                    images[key] = values
+                    problems += self._wrong_pixels(place.number, column, values)
                 continue
             values = self._values(table[column], column, where)
             if isinstance(values, EncodedImages):
@@ -282,14 +295,32 @@ class LeRobotSource(OneByOne):
     def _statistics(self) -> dict[int, dict]:
         return read_statistics(self._index)
 
+    @functools.cached_property
+    def _all_statistics(self) -> dict[str, dict]:
+        return read_all_statistics(self._index)
+
     def _contradictions(
         self, number: int, column: str, values: np.ndarray
     ) -> Iterator[tuple[str, str]]:
+        if values.dtype.kind not in "iuf":
+            return
         said = self._statistics.get(number, {}).get(column)
-        if isinstance(said, dict) and values.dtype.kind in "iuf":
+        if isinstance(said, dict):
             text = contradiction(values, said)
             if text is not None:
                 yield "source_statistics", f"{column} {text}"
+        elif column in self._all_statistics:
+            text = out_of_bounds(values, self._all_statistics[column])
+            if text is not None:
+                yield "source_statistics", f"{column} {text}"
+
+    def _wrong_pixels(
+        self, number: int, column: str, images: np.ndarray
+    ) -> Iterator[tuple[str, str]]:
+        said = self._statistics.get(number, {}).get(column)
+        text = pixel_contradiction(images, said) if isinstance(said, dict) else None
+        if text is not None:
+            yield "source_statistics", f"{column} {text}"
 
     def _disorder(self, table: pa.Table, where: str) -> list[tuple[str, str]]:
         """Where rows are not in the order of their frames."""

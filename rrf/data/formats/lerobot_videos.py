@@ -3,7 +3,8 @@
 How many frames there are is asked of the file. What the metadata say about it, `to_timestamp`, is
 not used: some writers put the time of the last frame there, others the end of that frame. In a file
 with several episodes, one ends where the next one begins. If the file holds exactly as many frames
-as its episodes have rows, they follow each other without a gap, whatever `from_timestamp` says.
+as its episodes have rows, they follow each other without a gap, whatever `from_timestamp` says. An
+episode that its file lacks is read from the next one, if that has so many frames to spare.
 Somebody else encoded the videos: in any codec that PyAV decodes, with any distance between
 keyframes.
 
@@ -23,7 +24,7 @@ from av.container import InputContainer
 
 from rrf.data.dataset.depth import CODE_FORMAT, metres
 from rrf.data.dataset.layout import is_depth
-from rrf.data.formats.lerobot_files import EpisodePlace, Index
+from rrf.data.formats.lerobot_files import EpisodePlace, Index, next_video
 from rrf.data.formats.time_stamps import FPS_TOLERANCE
 from rrf.data.memory import check_fits
 
@@ -65,14 +66,20 @@ class EpisodeVideos:
         start_s = num_frames = None
         feature = self._index.features[key]
         try:
+            path = video.path
             if video.start_s is not None:
-                start_s, num_frames = self._frames_of(video.path, place.number)
+                start_s, num_frames = self._frames_of(path, place.number)
                 if num_frames < length:
-                    raise ValueError(
-                        f"{video.path} holds {num_frames} frames, the table {length}; "
-                        "download it again"
-                    )
-            clip = read_clip(video.path, length, start_s, is_depth(feature))
+                    following = self._next_holder(path, length)
+                    if following is None:
+                        raise ValueError(
+                            f"{path} holds {num_frames} frames, the table {length}; "
+                            "download it again"
+                        )
+                    self._warn(f"{where}: {key} lies in {following}, not in {path}")
+                    path, num_frames = following, length
+                    start_s = float(self._times(path)[0])
+            clip = read_clip(path, length, start_s, is_depth(feature))
         except ValueError as error:
             raise ValueError(f"{where}: {key}: {error}") from error
         num_extra = clip.num_extra if num_frames is None else num_frames - length
@@ -88,6 +95,15 @@ class EpisodeVideos:
             self._warn(f"{counts}; the last {num_extra} are dropped")
         self._check_size(clip.images, key, where)
         return metres(clip.images, feature) if is_depth(feature) else clip.images
+
+    def _next_holder(self, path: Path, length: int) -> Path | None:
+        """The next file of the camera, if it holds so many frames more than its episodes have."""
+        following = next_video(path)
+        if following is None:
+            return None
+        listed = self._index.shared_videos.get(following, [])
+        surplus = len(self._times(following)) - sum(episode.length for episode in listed)
+        return following if surplus == length else None
 
     def _frames_of(self, path: Path, number: int) -> tuple[float, int]:
         """Where in a file with several episodes the frames of one begin, s, and how many there are

@@ -155,7 +155,11 @@ class RobomimicSource(OneByOne):
                 raise hdf5.unknown_key(key, known, demo.where)
         columns = ((key, self.read(demo, key)) for key in keys)
         arrays, images = hdf5.arrays_and_images(columns, demo.where, self._has_one_rate)
-        return RawEpisode(arrays, images, self.instruction(demo), demo.where, self.fps(demo))
+        raw = RawEpisode(arrays, images, self.instruction(demo), demo.where, self.fps(demo))
+        wrong = _wrong_count(demo)
+        if wrong is not None:  # else nothing is known of the other checks
+            raw.problems = [("source_statistics", f"{demo.where} {wrong}")]
+        return raw
 
     def select(self, demos: list[Demo], path: Path) -> list[Demo]:
         """The demonstrations of a file that are wanted; those without frames never are."""
@@ -277,13 +281,21 @@ def _num_actions(demo: Demo) -> int | None:
     return len(actions) if isinstance(actions, h5py.Dataset) and actions.shape else None
 
 
+def _wrong_count(demo: Demo) -> str | None:
+    """How a demonstration contradicts its attribute num_samples, in a few words."""
+    length, claimed = _num_actions(demo) or 0, _num_samples(demo)
+    if claimed is None or claimed == length:
+        return None
+    return f"has {length} actions, its attribute num_samples is {claimed:g}"
+
+
 def _wrong_counts(demos: list[Demo], path: Path) -> Iterator[str]:
     held = 0
     for demo in demos:
-        length, claimed = _num_actions(demo) or 0, _num_samples(demo)
-        held += length
-        if claimed is not None and claimed != length:
-            yield f"{demo.where} has {length} actions, its attribute num_samples is {claimed:g}"
+        held += _num_actions(demo) or 0
+        wrong = _wrong_count(demo)
+        if wrong is not None:
+            yield f"{demo.where} {wrong}"
     total = hdf5.number_attribute((demos[0].data,), "total", str(path))
     if total is not None and total != held:
         yield f"{path}: the attribute total is {total:g}, the demonstrations have {held} actions"

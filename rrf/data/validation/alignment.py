@@ -24,7 +24,8 @@ from rrf.data.schema import ACTION, STATE
 from rrf.data.validation.checks import Finding
 from rrf.data.validation.tables import Tables
 
-# Formats whose layout has one more observation than actions, or both of every transition.
+# Formats whose layout has one more observation than actions, or both of every transition. Of their
+# `infos` it says nothing, which the conversion's record has as "unsettled".
 SETTLED = ("d4rl", "maniskill", "minari")
 _MAX_FRAMES = 20_000  # that are looked at
 _FRAMES_PER_COLUMN = 4  # fewer prove nothing

@@ -205,7 +205,8 @@ def _check_alignment(
         record = read_conversion(root) or {}
     except ValueError:  # `_check_source` says so
         record = {}
-    if levels["alignment"] == "off" or record.get("format") in SETTLED:
+    is_settled = record.get("format") in SETTLED and "unsettled" not in record
+    if levels["alignment"] == "off" or is_settled:
         return []
     title = "the state of a frame was recorded before its action"
     findings = alignment_findings(tables, limits.max_late_ratio)

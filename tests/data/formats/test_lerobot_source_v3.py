@@ -93,6 +93,23 @@ def test_an_episode_is_read_where_its_rows_lie(tmp_path):
     assert f"episode 2 lies in {file.with_name('file-001.parquet')}, not in {file}, " in warning
 
 
+@pytest.mark.parametrize("start_s", [0.0, 0.9, 5.0])
+def test_an_episode_is_read_from_the_video_that_has_it(tmp_path, start_s):
+    """Its row names the video before; where it begins is said for the one or the other."""
+    root, expected = tmp_path / "v3", [make_episode(number, 4 + number) for number in range(4)]
+    write_dataset(root, make_schema(), expected, "video", limits=FileLimits())
+    (file,) = root.glob("videos/*/*/*.mp4")
+    write_video(file, np.concatenate([draw(0, 4), draw(1, 5)]))
+    write_video(file.with_name("file-001.mp4"), np.concatenate([draw(2, 6), draw(3, 7)]))
+    edit_episodes(root, **{f"videos/{CAMERA}/file_index": [0, 0, 0, 1]})
+    place_in_video(root, 0.0, 0.4, start_s, 0.6)
+    episodes, source = read(root, [CAMERA])
+    assert_episodes_show_their_own_frames(episodes)
+    assert [len(episode.images[CAMERA]) for episode in episodes] == [4, 5, 6, 7]
+    (warning,) = source.warnings
+    assert f"lies in {file.with_name('file-001.mp4')}, not in {file}" in warning
+
+
 def test_task_texts_of_an_index_that_became_a_column_are_read(shared_file):
     path = shared_file / "meta/tasks.parquet"
     tasks = pq.read_table(path).to_pandas()

@@ -2,6 +2,8 @@
 reading to the report.
 """
 
+import json
+
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
@@ -14,14 +16,16 @@ from rrf.data.formats import arrow_arrays
 from rrf.data.formats.lerobot_source import LeRobotSource
 from rrf.data.formats.lerobot_statistics import contradiction
 from rrf.data.validation.validate import validate
-from tests.data.conftest import edit_column, make_cfg, write_raw
+from tests.data.conftest import draw, edit_column, make_cfg, write_raw
 from tests.data.fixtures_lerobot_v2 import (
     CAMERA,
     change_columns,
     data_path,
     read_one,
+    video_path,
     write_lines,
     write_v2,
+    write_video,
 )
 
 LENGTHS = {0: 9, 1: 8}
@@ -131,6 +135,60 @@ def test_statistics_in_the_episode_table_of_v3_are_compared(tmp_path):
 )
 def test_statistics_may_differ_by_rounding(said, expected):
     assert contradiction(np.array([[0, 0], [1, 10], [2, 20]], np.float32), said) == expected
+
+
+def test_a_count_that_the_list_of_episodes_contradicts_fails_with_both_names(root):
+    write_lines(
+        root / "meta/episodes.jsonl",
+        [
+            {"episode_index": 0, "tasks": ["pull"], "length": 9},
+            {"episode_index": 1, "tasks": ["pull"], "length": 20},
+        ],
+    )
+    text = "episode_000001.parquet has 8 frames, the list of episodes says 20"
+    assert failures(root) == {("source_statistics", "fail", f"episode 1, recording: {text}")}
+
+
+def test_a_standard_deviation_is_compared_whichever_way_it_was_made():
+    values = np.array([[0.0], [1], [2], [3]])
+    for ddof in (0, 1):
+        assert contradiction(values, {"std": [values.std(ddof=ddof)]}) is None
+    message = "std of dimension 0 is 1.118, its statistics say 1.5"
+    assert contradiction(values, {"std": [1.5]}) == message
+    swapped = np.array([[0.0], [1.5], [1.5], [3]])  # the same bounds and mean
+    assert contradiction(swapped, {"min": [0], "max": [3], "mean": [1.5], "std": [1.118]})
+
+
+def test_numbers_outside_the_statistics_of_v2_0_fail(tmp_path):
+    root = write_v2(tmp_path / "v2", LENGTHS, "v2.0")
+    tables = [pq.read_table(data_path(root, number)) for number in LENGTHS]
+    values = np.concatenate([np.stack(table["action"].to_pylist()) for table in tables])
+    stats = {"min": values.min(0).tolist(), "max": values.max(0).tolist()}
+    (root / "meta/stats.json").write_text(json.dumps({"action": stats}))
+    assert failures(root) == set()
+    action = [list(row) for row in tables[1]["action"].to_pylist()]
+    action[3][1] += 1.8
+    change_columns(data_path(root, 1), action=action)
+    ((check, status, text),) = failures(root)
+    assert (check, status) == ("source_statistics", "fail")
+    assert text.startswith(
+        "episode 1, recording: action at frame 3, dimension 1 is 1.79, meta/stats.json says"
+    )
+
+
+def test_a_video_of_other_pixels_than_the_statistics_say_fails(root):
+    path = root / "meta/episodes_stats.jsonl"
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    for line in lines:
+        mean = draw(line["episode_index"], 9).mean(axis=(0, 1, 2)) / 255
+        said = {"mean": mean.reshape(3, 1, 1).tolist(), "max": np.ones((3, 1, 1)).tolist()}
+        line["stats"][CAMERA] = said
+    write_lines(path, lines)
+    assert failures(root) == set()
+    write_video(video_path(root, 1), np.full_like(draw(1, 8), 255))
+    ((check, status, text),) = failures(root)
+    assert (check, status) == ("source_statistics", "fail")
+    assert f"episode 1, recording: {CAMERA} channel 0 has the mean 1 of white" in text
 
 
 def test_a_line_without_statistics_is_named(root):

@@ -55,6 +55,15 @@ def test_counts_that_the_actions_contradict_are_told(path):
     with h5py.File(path, "r+") as file:
         file["data/demo_3"].attrs["num_samples"] = 5
         del file["data/demo_10"]
+    source = RobomimicSource(path, {})
+    found = {e.source: e.problems for e in source.episodes(source.recordings()[0], ["actions"])}
+    assert found.pop(f"{path}:demo_3") == [
+        (
+            "source_statistics",
+            f"{path}:demo_3 has 4 actions, its attribute num_samples is 5",
+        )
+    ]
+    assert set(found.values()) == {None}
     assert RobomimicSource(path, {}).audit() == [
         f"{path}:demo_3 has 4 actions, its attribute num_samples is 5",
         f"{path}: the attribute total is 44, the demonstrations have 40 actions",

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import h5py
 import numpy as np
 import pytest
 
@@ -75,6 +76,31 @@ def test_a_layout_that_says_when_the_state_was_seen_is_not_doubted(tmp_path):
         pytest.approx(1, abs=0.05),
         pytest.approx(1e-4),
     )
+    assert alignment(tmp_path / "d") == []
+
+
+def test_what_a_layout_leaves_open_is_told_from_the_numbers(tmp_path):
+    """`infos` of D4RL are written before the step by some, after it by others."""
+    joints, actions = drive(200)
+    ends = np.arange(200) == 199
+    arrays = {
+        "observations": joints[:-1],
+        "next_observations": joints[1:],
+        "actions": actions,
+        "rewards": actions[:, 0],
+        "terminals": ends,
+        "timeouts": ends,
+    }
+    write_d4rl(tmp_path / "raw/toy.hdf5", arrays, {})
+    with h5py.File(tmp_path / "raw/toy.hdf5", "a") as file:
+        file["infos/before"], file["infos/after"] = joints[:-1], joints[1:]
+    convert(state_cfg("d4rl", "infos/before", "actions"), tmp_path / "raw", tmp_path / "d")
+    assert alignment(tmp_path / "d") == []
+    late = state_cfg("d4rl", "infos/after", "actions")
+    convert(late, tmp_path / "raw", tmp_path / "d")
+    (text,) = alignment(tmp_path / "d")
+    assert text.startswith(LATE)
+    convert(dataclasses.replace(late, after_action=["state"]), tmp_path / "raw", tmp_path / "d")
     assert alignment(tmp_path / "d") == []
 
 
