@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -41,6 +43,18 @@ def test_actors_play_what_the_inline_backend_plays(backend, one_worker):
     assert_same(toy.play(backend), one_worker)
     assert backend.timings()["inference"] > 0
     assert backend.rollout.sync_bytes > 0
+
+
+def test_a_cluster_that_a_run_starts_lets_nobody_in_without_its_token(backend):
+    import ray
+
+    address = ray.get_runtime_context().gcs_address
+    program = f"import ray; ray.init('{address}', log_to_driver=False); print('is in')"
+    for changes, printed in (({}, "is in\n"), ({"RAY_AUTH_TOKEN": "x" * 64}, "")):
+        command = [sys.executable, "-c", program]
+        env = {**os.environ, **changes}
+        done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+        assert done.stdout == printed, done.stderr
 
 
 def test_killed_actors_are_replaced_and_their_episodes_are_played_again(backend, one_worker):
