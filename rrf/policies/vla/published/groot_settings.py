@@ -83,6 +83,7 @@ _SETTINGS = Settings(
     only={
         "add_pos_embed": (True, "actions have learned positions"),
         "use_vlln": (True, "the backbone's tokens are normalised"),
+        "use_vl_self_attention": (True, "the tokens attend to each other first"),
         "use_alternate_vl_dit": (True, "blocks attend to text and to images in turn"),
         "reproject_vision": (False, "the backbone has no such layer"),
         "project_to_dim": (None, "the backbone has no such layer"),
