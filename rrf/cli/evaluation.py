@@ -122,7 +122,8 @@ def eval_(
     With --gate, the verdict is printed and written beside the evaluation.
     """
     from rrf.cli import judging, recorded_evaluation
-    from rrf.cli.options import check_device, import_modules
+    from rrf.cli.options import check_device, check_output, check_renderer, import_modules
+    from rrf.cli.trainings import require_datasets
     from rrf.evaluation.directory import Evaluator
     from rrf.evaluation.protocols.base import Resources
     from rrf.registry.links import policy_links, report_links
@@ -131,12 +132,14 @@ def eval_(
 
     import_modules(imports)
     check_device(device)
+    check_renderer(renderer)
     if held_out or fitted_q:
         if protocol or gate or register or device != "cpu" or max_memory or offload:
             option = "--held-out" if held_out else "--fitted-q"
             raise ValueError(
                 f"{option} runs no simulation; leave out --protocol, --gate, --register, --device"
             )
+        require_datasets([name for name in (held_out, fitted_q) if name])
         candidate = _candidate(checkpoint)
         if held_out:
             recorded_evaluation.open_loop(candidate, held_out, out)
@@ -154,6 +157,7 @@ def eval_(
         judging.require_registrable(candidate.checkpoint, register, candidate.lineage, gate)
     evaluator = Evaluator(cfg, Resources(workers, renderer, place), showing, echo)
     folder = out or evaluator.folder(candidate)
+    check_output(folder / "evaluation.json")
     named = checkpoint if is_reference(checkpoint) else str(candidate.checkpoint.resolve())
     links = policy_links(named) | report_links(None, candidate.lineage, folder=folder)
     count = len(evaluator.protocol.initial_states())

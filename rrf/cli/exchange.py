@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rrf.cli.options import Imports, PolicyArgument, import_modules
+from rrf.cli.options import Imports, PolicyArgument, check_output, import_modules
 from rrf.lineage import Lineage
 
 if TYPE_CHECKING:
@@ -50,6 +50,8 @@ def export(
         raise ValueError(
             f"{label} is {described(kind)}; `rrf export` takes only state-based policies"
         )
+    for out in filter(None, (onnx, rsl_rl)):
+        check_output(out)
     outputs = " and ".join(str(out) for out in (onnx, rsl_rl) if out)
     typer.echo(f"exporting {label} on cpu to {outputs}")
     if onnx is not None:

@@ -3,6 +3,7 @@
 import importlib
 import os
 import sys
+import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated
@@ -122,3 +123,24 @@ def check_device(device: str) -> None:
     from rrf.runners.process_group import known_device
 
     known_device(device)
+
+
+def check_output(path: Path) -> None:
+    """Raise OSError if no file can be written at `path`. The folder of the file is made."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
+    except OSError as error:
+        raise OSError(f"{path} cannot be written: {error.strerror}") from error
+
+
+def check_renderer(name: str | None) -> None:
+    """Raise ValueError for a renderer that does not exist."""
+    if name in (None, "warp"):
+        return
+    from rrf.config import did_you_mean
+    from rrf.envs.rendering.renderers import AUTO, RENDERERS
+
+    if name not in (known := (*RENDERERS, AUTO)):
+        raise ValueError(f"no renderer '{name}'{did_you_mean(name, known)}")

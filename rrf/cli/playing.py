@@ -75,7 +75,7 @@ def play(
     A VLA policy plays one episode, which is written as a video. A state-based policy plays in the
     environment it was trained in, and is shown as numbers, as a video or in a window.
     """
-    from rrf.cli.options import import_modules
+    from rrf.cli.options import check_output, check_renderer, import_modules
     from rrf.cli.policy_reference import locate
     from rrf.evaluation.candidate import candidate_at
     from rrf.evaluation.protocols.files import PROTOCOLS
@@ -85,6 +85,7 @@ def play(
         raise ValueError(
             f"--video {video}: videos are written as MP4; give a name that ends in .mp4"
         )
+    check_renderer(renderer)
     import_modules(imports)
     candidate = candidate_at(*locate(checkpoint))
     owner = PROTOCOLS.get(candidate.kind)
@@ -95,6 +96,12 @@ def play(
             f"{flags(context, others)}: {candidate.label} is {described(candidate.kind)}, which "
             f"takes --video, --seed, {flags(context, owner.play_options)} instead"
         )
+    if viewer and not video:
+        from rrf.envs.rendering.viewer import require_display
+
+        require_display()
     out = video or owner.default_video
+    if out:
+        check_output(Path(out))
     typer.echo(f"playing {candidate.label} on cpu: {f'writes {out}' if out else 'no --video'}")
     owner.runs_it().play(candidate, video, seed, {**owner.play_options, **given}, typer.echo)

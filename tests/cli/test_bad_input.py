@@ -384,3 +384,27 @@ def test_a_server_is_refused_a_place_before_anything_is_loaded(rrf):
 def test_a_device_that_is_not_known_is_told_before_the_policy_is_looked_up(rrf, command):
     said = one_line(rrf(command, "no-such-policy", "--device", "gpu"))
     assert "device is 'gpu', allowed: cpu, cuda, cuda:1, ..." in said
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (("eval", "{run}", "--out", "/proc/x"), "/proc/x/evaluation.json cannot be written: "),
+        (("play", "{run}", "--video", "/proc/x.mp4"), "/proc/x.mp4 cannot be written: "),
+        (("export", "{run}", "--rsl-rl", "/proc/x.pt"), "/proc/x.pt cannot be written: "),
+        (("eval", "{run}", "--renderer", "wrap"), "no renderer 'wrap'; did you mean 'warp'"),
+        (("eval", "{run}", "--fitted-q", "nope"), "nope"),
+        (("play", "{run}", "--viewer"), "--viewer opens a window, but there is no display here"),
+    ],
+)
+def test_what_a_command_needs_is_checked_before_it_says_anything(
+    rrf, home, monkeypatch, words, error
+):
+    monkeypatch.delenv("DISPLAY", raising=False)
+    monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
+    run = rrf("train", *TINY_PPO, "max_iterations=1").checkpoint
+    said = rrf(*(word.format(run=run) for word in words))
+    assert (said.code, said.out) == (2, "")
+    (line,) = said.err.splitlines()
+    assert line.startswith("error: ")
+    assert error in line

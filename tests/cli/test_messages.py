@@ -5,6 +5,7 @@ import ast
 import importlib.util
 import re
 import shlex
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -105,6 +106,21 @@ def test_files_in_messages_exist():
         and not (ROOT / "infra/workspace" / name).exists()
     ]
     assert missing == []
+
+
+def test_extras_that_messages_name_can_be_installed():
+    known = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    named = set()
+    for path in SOURCES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call):
+                name = ast.unparse(node.func).rpartition(".")[2]
+                is_pydantic = name == "ConfigDict"
+                given = [k.value for k in node.keywords if k.arg == "extra" and not is_pydantic]
+                given += node.args[:1] if name == "install_command" else []
+                named |= {v.value for v in given if isinstance(v, ast.Constant)}
+    assert len(named) > 7
+    assert named <= known["optional-dependencies"].keys()
 
 
 def test_an_option_and_a_command_that_are_not_there_are_found():
