@@ -127,7 +127,7 @@ def strongest(numbers: list[dict]) -> str:
 
 def _paired(row: dict) -> str:
     """The test against the stage that it goes on from, if there is one."""
-    return row.get("paired") or ""
+    return f"on the same states: {test}" if (test := row.get("paired")) else ""
 
 
 def _readable(row: dict) -> str:

@@ -64,6 +64,19 @@ class _Dumper(yaml.SafeDumper):
         return True
 
 
+_NUMBERS = {  # as in YAML 1.2: 1:30 is text, no sum of minutes
+    "tag:yaml.org,2002:int": re.compile(
+        r"[-+]?(0b[01_]+|0x[0-9a-fA-F_]+|0[0-7_]+|0|[1-9][0-9_]*)$"
+    ),
+    "tag:yaml.org,2002:float": re.compile(
+        r"([-+]?[0-9][0-9_]*\.[0-9_]*([eE][-+][0-9]+)?|\.[0-9][0-9_]*([eE][-+][0-9]+)?"
+        r"|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN))$"
+    ),
+}
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, _NUMBERS.get(tag, pattern)) for tag, pattern in resolvers]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
 for _side in (_Loader, _Dumper):
     _side.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list("-+.0123456789"))
 

@@ -249,3 +249,11 @@ def test_aliases_which_make_gigabytes_of_a_small_file_are_refused(tmp_path):
     pair = {"first": betas, "second": betas}
     assert yaml.safe_load(Shared(pair=pair).to_yaml())["pair"] == pair
     assert Shared.from_yaml(Shared(pair=pair).to_yaml()) == Shared(pair=pair)
+
+
+def test_a_colon_between_numbers_is_text_and_no_sum_of_minutes():
+    given = parse_overrides(["a=1:2", "b={c: 0:0-3, d: 1:30.5}", "e=0x10", "f=-1.5", "g=1_000"])
+    assert given == {
+        **{"a": "1:2", "b": {"c": "0:0-3", "d": "1:30.5"}},
+        **{"e": 16, "f": -1.5, "g": 1000},
+    }

@@ -27,9 +27,9 @@ def smoke(
 ) -> None:
     """Play and train a few rounds with a tiny policy, to see that all roles work together."""
     from rrf.orchestra.smoke import smoke as run
-    from rrf.runners.vla_rl.configs import RayCfg
+    from rrf.runners.vla_rl.configs import PlaceCfg, RayCfg
 
-    placement: dict[str, str | dict[str, str]] = {"env": env, "rollout": rollout, "actor": "0"}
+    placement: dict[str, PlaceCfg] = {"env": env, "rollout": rollout, "actor": "0"}
 
     def show(progress) -> None:
         metrics = progress.metrics

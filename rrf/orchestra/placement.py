@@ -19,6 +19,7 @@ import re
 import typing
 from collections.abc import Mapping, Sequence
 
+Place = str | int | Mapping[str, str | int]
 Mode = typing.Literal["collocated", "disaggregated", "hybrid"]
 NODES = "node"  # the group of all nodes
 _GROUP_KEYS = {"node_group", "placement"}
@@ -50,7 +51,7 @@ class Placement:
 
 
 def parse(
-    placement: Mapping[str, str | Mapping[str, str]],
+    placement: Mapping[str, Place],
     resources: Sequence[str],
     roles: Sequence[str],
     groups: Mapping[str, Sequence[int]] | None = None,
@@ -88,13 +89,13 @@ def parse(
     return Placement(placed)
 
 
-def numbers(name: str, text: str) -> list[int]:
+def numbers(name: str, text: str | int) -> list[int]:
     """The numbers of A or A-B.
 
     Raises:
         ValueError: If it is neither; `name` says what it belongs to.
     """
-    match = re.fullmatch(r"(\d+)(?:-(\d+))?", text.strip())
+    match = re.fullmatch(r"(\d+)(?:-(\d+))?", str(text).strip())
     if not match:
         raise ValueError(f"{name}: '{text}' is neither a number nor a range such as 0-3")
     first, last = int(match[1]), int(match[2] or match[1])
@@ -104,21 +105,21 @@ def numbers(name: str, text: str) -> list[int]:
 
 
 def _group(
-    role: str, where: str | Mapping[str, str], groups: Mapping[str, Sequence[int]]
+    role: str, where: Place, groups: Mapping[str, Sequence[int]]
 ) -> tuple[Sequence[int], str]:
     """The resources that a role is placed on, and its placement on them."""
-    if isinstance(where, str):
-        return groups[""], where
+    if not isinstance(where, Mapping):
+        return groups[""], str(where)
     if set(where) != _GROUP_KEYS:
         raise ValueError(
             f"placement of {role} has {', '.join(sorted(where)) or 'nothing'}, but a placement in "
             "a node group has node_group and placement"
         )
-    label = where["node_group"]
+    label = str(where["node_group"])
     if label not in groups or not label:
         known = ", ".join(sorted(filter(None, groups))) or "none"
         raise ValueError(f"placement of {role}: no node group '{label}', there are: {known}")
-    return groups[label], where["placement"]
+    return groups[label], str(where["placement"])
 
 
 def _processes(role: str, where: str, there: Sequence[str]) -> list[tuple[int, ...]]:

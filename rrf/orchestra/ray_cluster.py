@@ -7,9 +7,11 @@ A process whose node is lost starts on the node that has fewest of them.
 
 import collections
 import dataclasses
+import os
 import socket
 import typing
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 
 import ray
 import ray.exceptions
@@ -20,6 +22,7 @@ from rrf.orchestra.placement import NODES, Placement, numbers
 from rrf.runners.vla_rl.timeline import Layout
 
 _REACH_TIMEOUT_S = 10.0
+_ASK = "/ray.rpc.NodeInfoGcsService/CheckAlive"  # what a head is asked to see whether it answers
 _HOST_TIMEOUT_S = 300.0  # a node starts a process that imports rrf
 # Of HTTP/2, which Ray's head speaks: what a client says first, and the length of its answer's head.
 _HELLO, _FRAME_BYTES = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0]), 9
@@ -66,7 +69,7 @@ class Cluster:
         self._hosts: list[typing.Any] = []
         self._num_started = collections.Counter[str]()  # by node
 
-    def groups(self, labels: Mapping[str, str]) -> dict[str, list[int]]:
+    def groups(self, labels: Mapping[str, str | int]) -> dict[str, list[int]]:
         """The resources of each node group; see `rrf.orchestra.placement.parse`.
 
         Args:
@@ -247,7 +250,9 @@ def _resources() -> list[Resource]:
 def _connect(address: str | None) -> None:
     """Start a cluster, or join a running one."""
     if address is not None:
-        _check_head(_auto_address() if address == "auto" else address)
+        head = _auto_address() if address == "auto" else address
+        _check_head(head)
+        _check_token(head, is_auto=address == "auto")
     try:
         ray.init(
             address="local" if address is None else address,
@@ -259,9 +264,8 @@ def _connect(address: str | None) -> None:
         )
     except ConnectionError as error:
         raise ValueError(
-            f"no Ray cluster answers at '{address}'; start one with: ray start --head. If one "
-            "runs there with a token, set RAY_AUTH_MODE=token and put the token into "
-            "~/.ray/auth_token"
+            f"the Ray cluster at '{address}' cannot be joined: {' '.join(str(error).split())}; "
+            "`ray status` says whether it runs, and if it does not: ray start --head"
         ) from error
     except (RuntimeError, ValueError, ray.exceptions.RayError) as error:
         words = " ".join(str(error).split())
@@ -273,6 +277,16 @@ def _connect(address: str | None) -> None:
         raise ValueError(
             f"the Ray cluster at '{address}' cannot be joined: {words} This machine must be a node "
             f"of it; type: ray start --address={address}"
+        ) from error
+    except Exception as error:
+        if type(error) is not Exception:  # Ray raises this class itself when it is slow to start
+            raise
+        ray.shutdown()
+        where = "Ray" if address is None else f"the Ray cluster at '{address}'"
+        raise ValueError(
+            f"{where} did not start in time ({' '.join(str(error).split())}). The machine may be "
+            "busy: type the same command again, or start Ray before, with: ray start --head, and "
+            "give ray.address=auto"
         ) from error
 
 
@@ -325,3 +339,63 @@ def _check_head(address: str) -> None:
             f"what answers at '{address}' is not the head of a Ray cluster; `ray status` says its "
             "address on the machine that it runs on"
         )
+
+
+def _check_token(address: str, is_auto: bool) -> None:
+    """Check that the head takes the token that Ray sends it from here, if it asks for one; Ray
+    itself tries for twenty seconds, with a line for each.
+
+    Ray sends a token where RAY_AUTH_MODE is token, and from 2.59 on, if that is not set, to the
+    cluster that `auto` finds.
+
+    Raises:
+        ValueError: If not.
+    """
+    mode = os.environ.get("RAY_AUTH_MODE", "token" if is_auto else "")
+    token, place = _token()
+    is_sent = mode.lower() == "token"
+    if is_sent and not token and "RAY_AUTH_MODE" in os.environ:
+        raise ValueError(
+            f"RAY_AUTH_MODE is token, but {place} has none; {_copy(place, address)}, or type: "
+            "unset RAY_AUTH_MODE"
+        )
+    if not _asks_for_token(address, token if is_sent else ""):
+        return
+    if is_sent and token:
+        raise ValueError(
+            f"the Ray cluster at '{address}' has another token than {place}; "
+            f"{_copy(place, address)}"
+        )
+    missing = "" if token else f"{_copy(place, address)}, and "
+    raise ValueError(
+        f"the Ray cluster at '{address}' asks for a token, and none is sent from here; {missing}"
+        "type: export RAY_AUTH_MODE=token"
+    )
+
+
+def _copy(place: str, address: str) -> str:
+    host = address.rpartition(":")[0]
+    return f"put what `ray get-auth-token` prints on {host} into {place}"
+
+
+def _token() -> tuple[str, str]:
+    """The token that Ray would send, and where it is, or would be."""
+    if token := os.environ.get("RAY_AUTH_TOKEN"):
+        return token, "RAY_AUTH_TOKEN"
+    path = Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray/auth_token")
+    return path.read_text().strip() if path.is_file() else "", str(path)
+
+
+def _asks_for_token(address: str, token: str) -> bool:
+    """Whether the head refuses what comes with this token, or without one if it is empty."""
+    try:
+        import grpc
+    except ImportError:
+        return False  # `ray.init` finds out more slowly
+    sent = (("authorization", f"Bearer {token}"),) if token else ()
+    with grpc.insecure_channel(address, [("grpc.enable_http_proxy", 0)]) as channel:
+        try:
+            channel.unary_unary(_ASK)(b"", timeout=_REACH_TIMEOUT_S, metadata=sent)
+        except grpc.RpcError as error:
+            return getattr(error, "code", lambda: None)() is grpc.StatusCode.UNAUTHENTICATED
+    return False

@@ -1,8 +1,12 @@
 """RLinf's placement grammar."""
 
+import re
+
 import pytest
 
-from rrf.orchestra.placement import parse
+from rrf.config import first_error, parse_overrides
+from rrf.orchestra.placement import numbers, parse
+from rrf.runners.vla_rl.configs import RayCfg
 
 ROLES = ("env", "rollout", "actor")
 
@@ -107,3 +111,36 @@ def test_what_is_no_place_in_a_node_group_is_explained(where, message):
 def test_every_process_of_a_role_can_be_split_into_stages():
     placement = parse({"env": "0-1", "rollout,actor": "0"}, names(2), ROLES).split("env", 2)
     assert placement.roles == {"env": [(0,), (0,), (1,), (1,)], "rollout": [(0,)], "actor": [(0,)]}
+
+
+def test_a_number_is_a_place_too():
+    cfg = RayCfg().override(
+        parse_overrides(["placement={env: 0:0-1, rollout: 1:2-3, actor: 0}", "node_groups={a: 1}"])
+    )
+    assert cfg.placement == {"env": "0:0-1", "rollout": "1:2-3", "actor": 0}
+    placed = parse({"env": 0, "actor": {"node_group": "a", "placement": 0}}, "xy", ("env", "actor"),
+                   {"": [0, 1], "a": [1]})  # fmt: skip
+    assert placed.roles == {"env": [(0,)], "actor": [(1,)]}
+    assert numbers("ray.node_groups.a", 1) == [1]
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        (
+            "placement={env: [0]}",
+            r"^placement.env: \[0\] is no place; write resources, or RESOURCES",
+        ),
+        ("placement={env: {node_group: a, placement: [0]}}", "^placement.env: .* is no place"),
+        ("placement={env: true}", "^placement.env: True is no place"),
+        (
+            "node_groups={a: [1]}",
+            r"^node_groups.a: \[1\] is neither a number of a node nor a range",
+        ),
+    ],
+)
+def test_what_is_no_place_is_one_line(word, message):
+    with pytest.raises(ValueError, match="validation error") as error:
+        RayCfg().override(parse_overrides([word]))
+    [line] = first_error(error.value).splitlines()
+    assert re.match(message, line), line

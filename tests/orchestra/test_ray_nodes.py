@@ -2,8 +2,14 @@
 
 import contextlib
 import os
+import shutil
 import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.orchestra import toy
@@ -148,3 +154,84 @@ def test_heads_of_another_version_and_nodes_with_other_code_are_named(monkeypatc
         with pytest.raises(ValueError, match=r"another rrf \(.{12}\) than this process \(01234567"):
             cluster.reserve([0])
         cluster.close()
+
+
+TOKENS = {"right": "ab" * 32, "wrong": "cd" * 32}
+SMOKE = (*("orchestra", "smoke", "--rounds", "1"), *("--env", "0:0-1", "--rollout", "0"))
+
+
+@contextlib.contextmanager
+def own_processes(folder: Path):
+    """An environment of its own for commands of Ray, whose processes end with the block."""
+    folder.mkdir()
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")}
+    mark = {"RAY_TMPDIR": str(folder), "RAY_USAGE_STATS_ENABLED": "0"}
+    try:
+        yield kept | mark
+    finally:
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                if process.environ().get("RAY_TMPDIR") == str(folder):
+                    process.kill()
+
+
+def home_with(token: str | None, root: Path) -> str:
+    """A home folder that has this token, or none."""
+    home = root / f"home-{token}"
+    if not home.exists():
+        (home / ".ray").mkdir(parents=True)
+        if token:
+            (home / ".ray/auth_token").write_text(TOKENS[token])
+    return str(home)
+
+
+def rrf(env: dict[str, str], *words: str) -> str:
+    command = [sys.executable, "-m", "rrf", *SMOKE, *words]
+    done = subprocess.run(command, env=env, capture_output=True, text=True)
+    return done.stdout + done.stderr
+
+
+def test_a_head_that_asks_for_a_token_is_understood(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    short = Path(os.environ.get("TMPDIR", "/tmp"), f"rrf-ray-{os.getpid()}")  # of sockets
+    with own_processes(short) as env:
+        head = env | {"HOME": home_with("right", tmp_path)}
+        start = [Path(sys.executable).with_name("ray"), "start", "--head", "--port"]
+        start += [address.rpartition(":")[2], "--node-ip-address", "127.0.0.1"]
+        start += ["--include-dashboard=false", "--num-cpus", "2"]
+        subprocess.run(start, env=head, check=True, capture_output=True)
+        for token, mode, said in (
+            ("right", "token", "all roles work"),
+            ("right", None, "none is sent from here; type: export RAY_AUTH_MODE=token"),
+            (None, None, "none is sent from here; put what `ray get-auth-token` prints on 127.0.0"),
+            (None, "token", "RAY_AUTH_MODE is token, but"),
+            ("wrong", "token", "has another token than"),
+        ):
+            here = env | {"HOME": home_with(token, tmp_path)}
+            output = rrf(here | ({"RAY_AUTH_MODE": mode} if mode else {}), "--address", address)
+            assert said in output, (token, mode, output)
+            assert "InvalidAuthToken" not in output
+            assert "Traceback" not in output
+    shutil.rmtree(short)
+
+
+def test_a_ray_that_is_slow_to_start_is_an_error_of_one_line(tmp_path):
+    short = Path(os.environ.get("TMPDIR", "/tmp"), f"rrf-slow-{os.getpid()}")
+    with own_processes(short) as env:
+        here = env | {"HOME": home_with("right", tmp_path)}
+        command = [sys.executable, "-m", "rrf", *SMOKE]
+        running = subprocess.Popen(
+            command, env=here, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+
+        def raylet():
+            children = psutil.Process(running.pid).children(recursive=True)
+            return next((child for child in children if child.name() == "raylet"), None)
+
+        wait_for(raylet).suspend()  # before it has told the head that it is there
+        output, _ = running.communicate(timeout=200)
+    assert "error: Ray did not start in time" in output, output
+    assert "type the same command again" in output
+    assert "Traceback" not in output
+    shutil.rmtree(short)

@@ -2,6 +2,9 @@
 torch."""
 
 import typing
+from collections.abc import Mapping
+
+import pydantic
 
 from rrf.algorithms.vla.configs import BehaviorCloningCfg, GRPOCfg, PolicyGradientCfg
 from rrf.config import Cfg, configclass, require_at_least_one
@@ -62,6 +65,29 @@ class CoTrainingCfg(Cfg):
             )
 
 
+def _place(value: typing.Any) -> typing.Any:
+    """A place as YAML has it; raises ValueError in one line for what is none."""
+    in_group = value.values() if isinstance(value, Mapping) else [value]
+    if any(isinstance(part, bool) or not isinstance(part, str | int) for part in in_group):
+        raise ValueError(
+            f"{value} is no place; write resources, or RESOURCES:PROCESSES, such as 0-3 or 0:0-3, "
+            "or {node_group: LABEL, placement: 0-3}"
+        )
+    return value
+
+
+def _range(value: typing.Any) -> typing.Any:
+    """The nodes of a group as YAML has them; raises ValueError in one line for others."""
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        raise ValueError(f"{value} is neither a number of a node nor a range such as 1-3")
+    return value
+
+
+PlaceCfg = typing.Annotated[
+    str | int | dict[str, str | int], pydantic.BeforeValidator(_place)
+]  # where a role runs; see `rrf.orchestra.placement`
+
+
 @configclass
 class RayCfg(Cfg):
     """Roles as actors of a Ray cluster. Needs the extra `ray`."""
@@ -69,11 +95,11 @@ class RayCfg(Cfg):
     address: str | None = None
     """Address of a running cluster, or auto for the one of this machine; null starts one for the
     run."""
-    placement: dict[str, str | dict[str, str]] = {"env": "0:0-1", "rollout": "0", "actor": "0"}
+    placement: dict[str, PlaceCfg] = {"env": "0:0-1", "rollout": "0", "actor": "0"}
     """Where the processes of the roles env, rollout and actor run, as in RLinf; see
     `rrf.orchestra.placement`. One actor is the process of the run; several divide its weights,
     gradients and optimizer state (FSDP2)."""
-    node_groups: dict[str, str] = {}
+    node_groups: dict[str, typing.Annotated[str | int, pydantic.BeforeValidator(_range)]] = {}
     """Labels of groups of nodes for the placement: label -> numbers of nodes, such as 1-3. The
     group `node`, all nodes without their GPUs, is always there."""
     pipeline_stage_num: int = 1
