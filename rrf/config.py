@@ -31,6 +31,7 @@ _log = logging.getLogger(__name__)
 TYPE_KEY = "type"
 _FLAT = "overrides"  # the keys of a mapping with this name are dotted paths
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)[eE][-+]?[0-9]+$")
+_INT = re.compile(r"[-+]?(0b[01_]+|0x[0-9a-fA-F_]+|0[0-7_]+|0|[1-9][0-9_]*)$")
 _CHECKED = pydantic.ConfigDict(
     extra="forbid",
     validate_assignment=True,
@@ -64,17 +65,8 @@ class _Dumper(yaml.SafeDumper):
         return True
 
 
-_NUMBERS = {  # as in YAML 1.2: 1:30 is text, no sum of minutes
-    "tag:yaml.org,2002:int": re.compile(
-        r"[-+]?(0b[01_]+|0x[0-9a-fA-F_]+|0[0-7_]+|0|[1-9][0-9_]*)$"
-    ),
-    "tag:yaml.org,2002:float": re.compile(
-        r"([-+]?[0-9][0-9_]*\.[0-9_]*([eE][-+][0-9]+)?|\.[0-9][0-9_]*([eE][-+][0-9]+)?"
-        r"|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN))$"
-    ),
-}
-_Loader.yaml_implicit_resolvers = {
-    first: [(tag, _NUMBERS.get(tag, pattern)) for tag, pattern in resolvers]
+_Loader.yaml_implicit_resolvers = {  # as in YAML 1.2, 1:30 is text and no sum of minutes
+    first: [(tag, _INT if tag.endswith(":int") else pattern) for tag, pattern in resolvers]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
 for _side in (_Loader, _Dumper):

@@ -252,8 +252,8 @@ def test_aliases_which_make_gigabytes_of_a_small_file_are_refused(tmp_path):
 
 
 def test_a_colon_between_numbers_is_text_and_no_sum_of_minutes():
-    given = parse_overrides(["a=1:2", "b={c: 0:0-3, d: 1:30.5}", "e=0x10", "f=-1.5", "g=1_000"])
+    given = parse_overrides(["a=1:2", "b={c: 0:0-3, d: 3:30}", "e=0x10", "f=-1.5", "g=1_000"])
     assert given == {
-        **{"a": "1:2", "b": {"c": "0:0-3", "d": "1:30.5"}},
+        **{"a": "1:2", "b": {"c": "0:0-3", "d": "3:30"}},
         **{"e": 16, "f": -1.5, "g": 1000},
     }
