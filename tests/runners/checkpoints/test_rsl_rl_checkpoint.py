@@ -276,7 +276,5 @@ def test_what_another_program_adds_to_the_file_is_refused_by_name(tmp_path):
     model = {"actor.0.weight": torch.zeros(2, 3), "std": torch.ones(2)}
     model |= {"critic.0.weight": torch.zeros(1, 3), "estimator.0.weight": torch.zeros(1, 3)}
     torch.save({"model_state_dict": model}, tmp_path / "old.pt")
-    with pytest.raises(
-        ValueError, match=r"has estimator\.0\.weight, which rsl_rl"
-    ):
+    with pytest.raises(ValueError, match=r"has estimator\.0\.weight, which rsl_rl"):
         read(tmp_path / "old.pt")
