@@ -64,6 +64,7 @@ class RewardModel:
         camera: str | None = None,
         device: str = "cpu",
     ):
+        from draccus import ParsingError
         from lerobot.configs.rewards import RewardModelConfig
         from lerobot.rewards.factory import get_reward_model_class
 
@@ -72,7 +73,12 @@ class RewardModel:
         self.type: str = settings["type"]
         within = str(backbone or settings[BACKBONES[self.type]])
         check_no_code(check_local(BACKBONES[self.type], within))
-        config: typing.Any = RewardModelConfig.from_pretrained(folder)
+        try:
+            config: typing.Any = RewardModelConfig.from_pretrained(folder)
+        except ParsingError as error:
+            raise ValueError(
+                f"{folder / 'config.json'} is not what the installed lerobot writes: {error}"
+            ) from error
         setattr(config, BACKBONES[self.type], within)
         config.device = device
         config.pretrained_path = str(folder)  # so that Robometer does not ask for Qwen's weights

@@ -136,6 +136,7 @@ def test_what_cannot_be_run_is_refused_by_name(written, dataset, tmp_path):
 
     refused({"type": "sarm"}, "allowed: reward_classifier, robometer, topreward: lerobot loads op")
     refused({"type": "act"}, "reward model 'act'")
+    refused({"magic": 1}, r"config\.json is not what the installed lerobot writes: .*`magic`")
     refused({"vlm_name": "Qwen/Qwen3-VL-8B-Instruct"}, r"fetch the model \(hf download Qwen/")
     code = tmp_path / "code"
     code.mkdir()
