@@ -131,6 +131,11 @@ class Mapper:
         keys = [key for key in raw_keys(cfg) if key not in clocks]
         texts = cfg.instruction.key if cfg.instruction is not None else None
         rate = self._rate(raw)
+        if cfg.resample.times is None and not (cfg.source.fps or raw.fps or raw.usual_fps):
+            raise ValueError(
+                f"{raw.source} does not say how fast it was recorded, so it cannot be resampled; "
+                "write source: {fps: …}, or where its time stamps stand: resample: {times: KEY}"
+            )
         frames = Resampling(
             cfg.resample,
             cfg.fps,

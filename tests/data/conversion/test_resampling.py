@@ -183,6 +183,14 @@ def test_gaps_and_steps_back_are_refused(tmp_path, change, message):
         convert(rates_cfg(), tmp_path / "raw", tmp_path / "d")
 
 
+def test_an_unknown_rate_is_not_guessed(tmp_path):
+    (tmp_path / "raw").mkdir()
+    write_rates(tmp_path / "raw/a.hdf5")
+    one = dict(cameras={}, image_size=None, state=VectorCfg(keys=["obs/q"], names=["q"], unit="1"))
+    with pytest.raises(ValueError, match=r"demo_0 does not say how fast .*source: \{fps: …\}"):
+        convert(rates_cfg(resample=ResampleCfg(), **one), tmp_path / "raw", tmp_path / "d")
+
+
 def test_a_lerobot_recording_is_resampled_by_its_time_stamps(tmp_path):
     root = write_v2(tmp_path / "v2", {0: 30}, "v2.1", "image")
     times = polled(30, 50, 30)
