@@ -204,6 +204,18 @@ def test_doctor_and_links_name_the_port_of_the_record(server: Service):
     assert links.mlflow_pages() == f"http://127.0.0.1:{server.port}"
 
 
+def test_deployments_with_job_variables_are_refused_with_where_these_belong(home):
+    """Those of a workspace that an earlier rrf made."""
+    from infra import deployments
+
+    (home / "infra").mkdir()
+    pool = "work_pool: {name: local, job_variables: {env: {A: b}}}"
+    described = f"[{{name: ingest, work_pool: {{name: local}}}}, {{name: mine, {pool}}}]"
+    (home / "infra/prefect.yaml").write_text(f"deployments: {described}")
+    with pytest.raises(ValueError, match=r"'mine' in infra/prefect.yaml has job_variables, .*move"):
+        deployments.deployments()
+
+
 def test_prefect_commands_take_the_address_from_the_record(home):
     """In a shell without PREFECT_API_URL."""
     service_records.write("prefect", os.getpid(), 4321, "mark")
