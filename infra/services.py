@@ -13,6 +13,7 @@ import argparse
 import contextlib
 import dataclasses
 import fcntl
+import importlib.metadata
 import os
 import secrets
 import signal
@@ -145,6 +146,7 @@ def up(console: Console) -> None:
             one that the shell asks for, a service does not start, or one asks for no login.
     """
     check_no_demo()
+    check_installed()
     servers = local_servers()
     for server in servers:
         check_asked_port(server)
@@ -353,6 +355,16 @@ def check_ports(services: Sequence[Service]) -> None:
                 f"port {service.port} for the {service.title} is in use by another program;"
                 f" stop that program, or choose another port: {other}"
             )
+
+
+def check_installed() -> None:
+    """Raise ValueError if MLflow cannot find its guarded app: rrf's code is newer than what was
+    installed of it."""
+    if not importlib.metadata.entry_points(group="mlflow.app", name="rrf"):
+        raise ValueError(
+            "rrf was installed before its servers asked for a login; install it again, in a"
+            " checkout with: make setup"
+        )
 
 
 def check_no_demo() -> None:

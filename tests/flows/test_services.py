@@ -204,6 +204,12 @@ def test_doctor_and_links_name_the_port_of_the_record(server: Service):
     assert links.mlflow_pages() == f"http://127.0.0.1:{server.port}"
 
 
+def test_an_installation_that_is_older_than_the_code_is_named(home, monkeypatch):
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda **_: ())
+    with pytest.raises(ValueError, match=r"installed before its servers .* make setup$"):
+        services.up(Console(quiet=True))
+
+
 def test_deployments_with_job_variables_are_refused_with_where_these_belong(home):
     """Those of a workspace that an earlier rrf made."""
     from infra import deployments
