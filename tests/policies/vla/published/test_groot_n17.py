@@ -229,6 +229,16 @@ def test_a_setting_that_would_change_actions_unnoticed_is_refused(tmp_path, chan
         built(tmp_path, **changes)
 
 
+def test_a_config_with_every_setting_of_the_released_model_is_read(tmp_path):
+    known = pytest.importorskip("lerobot.policies.groot.groot_n1_7").GR00T_N1_7_DEFAULTS
+    cfg = preset()
+    released = {**known, **sizes(cfg), "select_layer": cfg.backbone.num_layers}
+    released |= {"num_inference_timesteps": 7, "use_vl_self_attention": True}
+    write(tmp_path, config=released, **sizes(cfg))
+    found = FORMATS["groot"].fitted(tmp_path, cfg, None)
+    assert (found.head.num_denoise_steps, found.chunk_length, found.predicted_steps) == (7, 4, 40)
+
+
 def test_poses_relative_to_the_hand_and_past_frames_are_refused(tmp_path):
     kwargs = settings()["modality_configs"][TAG]
     kwargs["action"]["action_configs"][0] |= {"type": "EEF", "format": "XYZ_ROT6D"}
