@@ -33,6 +33,7 @@ from rrf.mlflow_store import artifacts
 
 START_TIMEOUT_S = 180
 _STOP_TIMEOUT_S = 45  # the worker gives a flow 30 s to stop, the flow gives training 20 s
+_SERVICES = ("worker", "mlflow", "prefect")  # in the order in which they stop
 _LEASES = "prefect.server.concurrency.lease_storage"
 
 
@@ -142,11 +143,13 @@ def up(console: Console) -> None:
     """Start the services that are not running yet, wait until they work, and deploy the flows.
 
     Raises:
-        ValueError: If a port is used by another program, a service runs on a port other than the
-            one that the shell asks for, a service does not start, or one asks for no login.
+        ValueError: If a port is used by another program, another machine that shares the folder
+            runs the services, a service runs on a port other than the one that the shell asks for,
+            a service does not start, or one asks for no login.
     """
     check_no_demo()
     check_installed()
+    service_records.require_this_node(_SERVICES)
     servers = local_servers()
     for server in servers:
         check_asked_port(server)
@@ -187,8 +190,13 @@ def up(console: Console) -> None:
 
 
 def down(console: Console) -> None:
-    """Stop the worker, then the servers; only processes that `up` has started are stopped."""
-    for name in ("worker", "mlflow", "prefect"):
+    """Stop the worker, then the servers; only processes that `up` has started are stopped.
+
+    Raises:
+        ValueError: If another machine that shares the folder runs them.
+    """
+    service_records.require_this_node(_SERVICES)
+    for name in _SERVICES:
         with console.status(f"{name} is stopping"):
             was_running = end_service(name)
         service_records.path(name).unlink(missing_ok=True)
@@ -215,10 +223,12 @@ def status(console: Console) -> bool:
 
 def _owner(name: str) -> str:
     record = service_records.read(name)
-    if record and record.is_running:
+    if record and record.is_running and not record.other_node:
         return f"pid {record.pid}" + (f", port {record.port}" if record.port else "")
     if record is None:
         return "not started by `rrf services up`"
+    if node := record.other_node:
+        return f"started on {node}, which shares this folder"
     left = ", ".join(map(str, record.processes()))
     rest = f"; of it still run: {left}" if left else ""
     return f"ended or was killed, see {log_of(name)}{rest}; type: rrf services up"

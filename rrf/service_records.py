@@ -1,9 +1,10 @@
-"""What `rrf services up` records about each service: pid, start time, port and mark.
+"""What `rrf services up` records about each service: pid, start time, port, mark and node.
 
 The record is `.rrf/pids/NAME.json`. Pid and start time name the process that was started, so a pid
 that the system has reused for another process is never signalled. The mark is a random word in the
 environment of that process and of all its children. It still finds the children if the process
-itself was killed, and no foreign process has it.
+itself was killed, and no foreign process has it. The node tells records of another machine, which
+may share the file system, from those of processes that have ended.
 """
 
 import contextlib
@@ -11,7 +12,9 @@ import dataclasses
 import json
 import os
 import signal
+import socket
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 from rrf import atomic, workspace
@@ -31,6 +34,17 @@ class Record:
     born: int | None
     port: int = 0
     mark: str = ""
+    node: str = ""
+    """The name of the machine and its boot. Empty if an older rrf wrote the record."""
+
+    @property
+    def other_node(self) -> str | None:
+        """The machine that started the service, if it is another one than this."""
+        if not self.node:
+            return None
+        # A machine that got another name has not booted, and one that booted has its name.
+        (name, boot), (own_name, own_boot) = self.node.split(), _node().split()
+        return None if name == own_name or boot == own_boot else name
 
     @property
     def is_running(self) -> bool:
@@ -91,7 +105,18 @@ def read(name: str) -> Record | None:
 
 def write(name: str, pid: int, port: int, mark: str) -> None:
     """Record that the process `pid` was started as service `name`, or is being started (0)."""
-    atomic.write_json(path(name), dataclasses.asdict(Record(pid, _born(pid), port, mark)))
+    record = Record(pid, _born(pid), port, mark, _node())
+    atomic.write_json(path(name), dataclasses.asdict(record))
+
+
+def require_this_node(names: Iterable[str]) -> None:
+    """Raise ValueError if one of these services was started on another machine."""
+    for name in names:
+        if (record := read(name)) and (node := record.other_node):
+            raise ValueError(
+                f"'{name}' of this workspace was started on {node}, which shares this folder; run "
+                f"`rrf services down` there. If that machine is gone: rm {path(name)}"
+            )
 
 
 def port(name: str) -> int:
@@ -118,6 +143,11 @@ def asked_port(name: str) -> int | None:
     if not (text.isdigit() and 0 < int(text) < 65536):
         raise ValueError(f"{variable}={text!r} is not a port number (1 to 65535)")
     return int(text)
+
+
+def _node() -> str:
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return f"{socket.gethostname()} {boot}"
 
 
 def _born(pid: int) -> int | None:
