@@ -54,6 +54,12 @@ def known_device(device: str) -> torch.device:
         raise ValueError(f"device is '{device}', allowed: cpu, cuda, cuda:1, ...") from error
     if known.type == "cuda" and not torch.cuda.is_available():
         raise ValueError(f"device is '{device}', but torch sees no GPU; use device=cpu")
+    if known.type == "cuda" and (known.index or 0) >= (count := torch.cuda.device_count()):
+        there = "one GPU, cuda:0" if count == 1 else f"{count} GPUs, cuda:0 to cuda:{count - 1}"
+        raise ValueError(
+            f"device is '{device}', but torch sees {there}; a flow shows each training one card, "
+            "which is device=cuda there"
+        )
     return known
 
 

@@ -19,6 +19,7 @@ from rrf.policies.vla.vlm_configs import VLMPolicyCfg
 from rrf.runners.checkpoints import checkpoint
 from rrf.runners.checkpoints.deployable import deployable_digest
 from rrf.runners.interruption import Interrupted, SignalWatch
+from rrf.runners.process_group import known_device
 from rrf.runners.supervised.frames import open_split
 from rrf.runners.supervised.runner import SupervisedRunner
 from tests.policies.vla.tiny_models import BACKBONES
@@ -185,6 +186,18 @@ def test_a_missing_dataset_is_an_error_with_the_commands_that_bring_it(tmp_path)
 def test_a_policy_that_does_not_fit_the_dataset_is_refused(dataset, tmp_path, changes, message):
     with pytest.raises(ValueError, match=message):
         make_runner(tiny_run_cfg(dataset, policy=tiny_policy_cfg(**changes)), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("count", "cards"), [(1, "one GPU, cuda:0; "), (3, "3 GPUs, cuda:0 to cuda:2; ")]
+)
+def test_a_card_that_is_not_there_is_named_with_those_that_are(monkeypatch, count, cards):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
+    assert known_device("cuda") == torch.device("cuda")
+    assert known_device(f"cuda:{count - 1}").index == count - 1
+    with pytest.raises(ValueError, match=cards):
+        known_device(f"cuda:{count}")
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
