@@ -71,7 +71,7 @@ def test_a_policy_reused_from_a_run_without_mlflow_is_refused_before_it_is_evalu
     (tmp_path / "result.json").write_text("{}")
     policy = TrainingResult(str(tmp_path / "global_step_1"), "c1", 1, {}, 1.0, 1.0)
     with pytest.raises(ValueError, match=rf"{tmp_path} was trained without MLflow.*move it away"):
-        conclude("walker", policy, "configs/gates/locomotion.yaml", Lineage())
+        conclude("walker", {"rl": policy}, "configs/gates/locomotion.yaml", Lineage())
 
 
 def test_a_policy_depends_on_all_datasets_in_its_manifest(tmp_path):
@@ -233,7 +233,7 @@ def test_the_link_to_a_report_leads_to_the_run_that_has_it(repository, monkeypat
     with progress.listening(lambda step, line: None):
         training.register.fn("walker", policy, evaluation, collect_lineage("demo"), gate)
     place = f"evaluation/{report.digest[:12]}"
-    assert f"/runs/{first}/artifacts/{place}/report.html)" in shown[0]
+    assert f"MLflow run: `rrf open {first}`" in shown[0]
     assert f"{place}/report.html" in [file.path for file in client.list_artifacts(first, place)]
     assert second not in shown[0]
 

@@ -2,6 +2,7 @@
 which order, on what, and what the registry has in the end. `test_live.py` runs the commands."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -47,7 +48,7 @@ class Commands:
     def __init__(self, root: Path):
         self.root, self.ran, self.seed = root, [], 0
 
-    def __call__(self, step: str, command: list[str]) -> list[str]:
+    def __call__(self, step: str, command: list[str], env: Mapping[str, str]) -> list[str]:
         words = command[3:]  # behind `python -m rrf.cli`
         if command[2] == "flows.dvc_command":
             self.ran.append((step, words[1:]))
