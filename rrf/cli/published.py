@@ -152,13 +152,19 @@ def _supervised(preset: str) -> "SupervisedRunnerCfg":
 
 
 def _tell(out: Path, cfg: "SupervisedRunnerCfg", preset: str) -> None:
-    policy = cfg.policy
+    from rrf.runners.supervised.parent import as_typed, meaning_differences
+
+    policy, known = cfg.policy, _supervised(preset).policy
     typer.echo(
         f"checkpoint {out}: cameras {', '.join(policy.cameras)} of {policy.image_size[0]} x "
         f"{policy.image_size[1]} px, state {policy.state_dim}, action {policy.action_dim}, "
         f"{policy.chunk_length} actions per chunk"
     )
-    typer.echo(f"train it further: rrf train {preset} init_from={out}")
+    needed = meaning_differences(policy, known)
+    if policy.chunk_length != known.chunk_length:
+        needed["policy.chunk_length"] = policy.chunk_length
+    words = f" {as_typed(needed)}" if needed else ""
+    typer.echo(f"train it further: rrf train {preset} init_from={out}{words}")
 
 
 def export(

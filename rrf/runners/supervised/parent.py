@@ -4,6 +4,9 @@ Weights are only valid with the normalisation with which they were trained, so a
 parent knows keeps its statistics; a new robot has those of its datasets, with floors under them.
 """
 
+import json
+import shlex
+import typing
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,6 +22,11 @@ from rrf.runners import process_group
 from rrf.runners.checkpoints import checkpoint
 from rrf.runners.supervised.configs import SupervisedRunnerCfg
 from rrf.runners.supervised.frames import Split
+
+_MEANING = (
+    *("state_normalization", "action_normalization", "state_modes", "action_modes"),
+    *("relative_actions", "delta_actions", "head.min_period", "head.max_period"),
+)
 
 
 def with_parent_robots(cfg: SupervisedRunnerCfg) -> SupervisedRunnerCfg:
@@ -59,7 +67,32 @@ def policy_of_family(parent: Path, policy: PolicyCfg) -> PolicyCfg:
             f"{parent} holds a {parent_family}, but the policy to train is a {family}; give a "
             "checkpoint of the same family as init_from"
         )
+    if differences := meaning_differences(saved, policy):
+        given = as_typed(differences)
+        raise ValueError(
+            f"the weights in {parent} mean something else with this policy, which differs in "
+            f"{', '.join(differences)}; add: {given}"
+        )
     return saved
+
+
+def meaning_differences(trained: PolicyCfg, policy: PolicyCfg) -> dict[str, typing.Any]:
+    """What decides what the numbers within a policy mean, where a policy differs from the one whose
+    weights it gets: dotted path -> the value with which the weights were trained."""
+    pairs = {path: (_at(trained, path), _at(policy, path)) for path in _MEANING}
+    return {f"policy.{path}": old for path, (old, new) in pairs.items() if old != new}
+
+
+def _at(policy: PolicyCfg, path: str) -> typing.Any:
+    value: typing.Any = policy
+    for name in path.split("."):
+        value = getattr(value, name, None)
+    return value
+
+
+def as_typed(overrides: Mapping[str, typing.Any]) -> str:
+    """Overrides as they are typed on a command line."""
+    return " ".join(shlex.quote(f"{path}={json.dumps(v)}") for path, v in overrides.items())
 
 
 def warn_of_other_inputs(parent: Path, policy: PolicyCfg) -> None:

@@ -3,20 +3,27 @@ not is refused by name."""
 
 import dataclasses
 import json
+import shlex
 import shutil
 
 import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from typer.testing import CliRunner
 
+from rrf.cli import app
 from rrf.data.dataset.action_representation import PREDICTED
 from rrf.data.schema import ACTION, STATE, Observation
 from rrf.networks.vlm.configs import TokenizerCfg
 from rrf.policies.vla.published import lerobot_pi
 from rrf.policies.vla.published.formats import FORMATS
-from rrf.presets import pi
+from rrf.presets import pi, resolve
+from rrf.runners.checkpoints import checkpoint
+from rrf.runners.supervised.runner import build_runner
+from rrf.workspace import HOME_VARIABLE
 from tests.policies.vla.published import tiny_lerobot_pi as tiny
+from tests.runners.supervised.conftest import write_synthetic
 
 BOTH = pytest.mark.parametrize("version", ["pi0", "pi05"])
 IMAGES = "observation.images."
@@ -363,3 +370,52 @@ def test_relative_actions_are_written_as_lerobot_reads_them(version, tmp_path, m
     assert again.cfg.relative_actions == policy.cfg.relative_actions
     with pytest.raises(ValueError, match=r"has relative_actions .* or write the layout of lerobot"):
         FORMATS["openpi"].write(policy, stats, tmp_path / "c", None)
+
+
+def test_an_imported_policy_acts_as_lerobots_and_is_trained_further_as_what_it_is(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setenv(HOME_VARIABLE, str(tmp_path))
+    tiny.make_small(monkeypatch, "pi0")
+    tokenizer = tiny.write_tokenizer(tmp_path)
+    settings = {"use_relative_actions": True, "chunk_size": 5, "n_action_steps": 5}
+    cameras = {"front": (16, 16)}
+    theirs = tiny.write_policy(
+        "pi0", tmp_path / "a", tokenizer, cameras, 2, 2, min_period=1e-2, **settings
+    )
+    sizes = {
+        "policy.backbone.vision": tiny.VISION.to_dict(),
+        "policy.backbone.gemma": tiny.LANGUAGE.to_dict(),
+        "policy.backbone.image.size": [tiny.PIXELS, tiny.PIXELS],
+        "policy.backbone.vocabulary_size": tiny.VOCABULARY,
+        "policy.backbone.tokenizer.files": tokenizer,
+        "policy.head.max_dims": 6,
+        **{f"policy.head.{n}": getattr(tiny.EXPERT, n) for n in ("width", "mlp_dim", "num_heads")},
+    }
+    preset, ours = tmp_path / "tiny.yaml", tmp_path / "ours"
+    preset.write_text(json.dumps({"preset": "pi0-sft", "overrides": sizes}))
+    words = ["models", "import", str(tmp_path / "a"), "--out", str(ours), "--preset", str(preset)]
+    output = CliRunner().invoke(app, words, catch_exceptions=False).output
+    command = output.partition("train it further: rrf train ")[2]
+    assert shlex.split(command)[1:] == [
+        f"init_from={ours}",
+        "policy.relative_actions=[[0, 0], [1, 1]]",
+        "policy.head.min_period=0.01",
+        "policy.chunk_length=5",
+    ]
+    policy = checkpoint.load_policy(ours)
+    observation = seen(policy)
+    expected = actions_of_lerobot(*theirs, observation)
+    # lerobot resizes images without smoothing, which enlarging them does not need
+    actual = policy.sample(observation, greedy=True).actions
+    np.testing.assert_allclose(actual, expected, atol=5e-3 * np.abs(expected).max())
+    dataset = write_synthetic(tmp_path / "data", 24)
+    words = ["train", str(preset), f"init_from={ours}", f"dataset={dataset}", "device=cpu"]
+    words += ["max_steps=1", "batch_size=1", "trackers=[]", "precision=fp32", "pretrained=null"]
+    with pytest.raises(ValueError, match=r"mean something else .* in policy\.relative_actions"):
+        CliRunner().invoke(app, words, catch_exceptions=False)
+    runner = build_runner(
+        resolve(str(preset), [*words[2:], *shlex.split(command)[2:]]), tmp_path / "run"
+    )
+    assert runner.policy.cfg.relative_actions == [(0, 0), (1, 1)]
+    assert runner.norm_stats == checkpoint.load_norm_stats(ours)
