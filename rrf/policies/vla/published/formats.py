@@ -122,8 +122,12 @@ class Pi:
         return pi_norm_stats.as_predicted(stats, cfg.representation)
 
     def fill(self, policy: VLMPolicy, folder: Path) -> None:
+        file, config = folder / "config.json", _config(folder)
         if self._layout == "lerobot":
-            lerobot_pi.check_periods(folder, _config(folder), policy.cfg)
+            lerobot_pi.CONFIG.check(file, config)
+            lerobot_pi.check_periods(folder, config, policy.cfg)
+        else:
+            pi_checkpoints.OPENPI.check(file, config)
         pi_checkpoints.fill(policy, folder)
 
     def write(

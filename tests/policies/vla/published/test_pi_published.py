@@ -332,3 +332,14 @@ def test_openpi_has_its_own_encoding_of_time(tmp_path):
     folder = pi_checkpoints.write(policy, STATS, tmp_path / "b", "lerobot")
     with pytest.raises(ValueError, match=r"set policy\.head\.max_period=2\.0"):
         FORMATS["lerobot"].fill(robot_cfg("pi0").build(STATS), folder)
+
+
+@pytest.mark.parametrize("layout", ["openpi", "lerobot"])
+def test_a_training_does_not_start_from_weights_of_an_unknown_setting(layout, tmp_path):
+    policy = built("pi0")
+    folder = pi_checkpoints.write(policy, STATS, tmp_path / "a", layout)
+    FORMATS[layout].fill(policy, folder)
+    file = folder / "config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "magic": True}))
+    with pytest.raises(ValueError, match="has the setting magic, which is not known here"):
+        FORMATS[layout].fill(policy, folder)
