@@ -9,12 +9,23 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
+
 from rrf.data.dataset import layout, parquet
 from rrf.data.dataset.held_out import split_range
 from rrf.data.encoding import MAX_KEYFRAME_INTERVAL_S
+from rrf.data.formats import arrow_arrays as arrow
+from rrf.data.formats.lerobot_columns import column_values
 from rrf.data.formats.lerobot_files import EPISODES, EpisodePlace, Index, read_lines
+from rrf.data.formats.lerobot_statistics import (
+    ALL_STATISTICS,
+    contradiction,
+    read_all_statistics,
+)
 from rrf.data.formats.video_facts import video_facts
 
+_NUMBERS = ("float32", "float64", "int64", "int32")
+_MAX_FRAMES = 1_000_000  # that are read once more
 _NUMBER = re.compile(r"\s*[-+]?\d+(\.\d*)?\s*")
 
 
@@ -28,6 +39,7 @@ def audit_lerobot(index: Index) -> list[str]:
         *(f"{index.root}: {text}" for text in _numbers(places)),
         *(f"{index.root}: {text}" for text in _tasks(index)),
         *_keyframes(index, places),
+        *(f"{index.root / ALL_STATISTICS}: {text}" for text in _statistics(index, places)),
     ]
 
 
@@ -106,6 +118,36 @@ def _keyframes(index: Index, places: list[EpisodePlace]) -> Iterator[str]:
             )
         if facts.fps and not math.isclose(facts.fps, index.fps, rel_tol=0.01):
             yield f"{path} runs at {facts.fps:.4g} frames/s, {index.fps:g} are declared"
+
+
+def _statistics(index: Index, places: list[EpisodePlace]) -> Iterator[str]:
+    """What v2.0's statistics of all episodes contradict, if they are of just these."""
+    length = sum(place.length for place in places)
+    said = read_all_statistics(index)
+    if not said or index.info.get("total_frames") != length or length > _MAX_FRAMES:
+        return
+    for key, feature in index.features.items():
+        if key not in said or feature.get("dtype") not in _NUMBERS:
+            continue
+        try:
+            parts = [
+                column_values(
+                    arrow.read_parquet(place.data, [key])[key],
+                    key,
+                    feature,
+                    index.root,
+                    str(place.data),
+                    lambda text: None,
+                )
+                for place in places
+            ]
+        except ValueError:  # reported when it is read
+            continue
+        arrays = [part for part in parts if isinstance(part, np.ndarray)]
+        if len(arrays) == len(parts):
+            text = contradiction(np.concatenate(arrays), said[key])
+            if text is not None:
+                yield f"{key} {text}"
 
 
 def _has_video(place: EpisodePlace, key: str) -> bool:

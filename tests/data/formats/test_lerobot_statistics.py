@@ -176,6 +176,24 @@ def test_numbers_outside_the_statistics_of_v2_0_fail(tmp_path):
     )
 
 
+def test_a_mean_of_v2_0_that_the_episodes_do_not_have_is_told(tmp_path):
+    root = write_v2(tmp_path / "v2", LENGTHS, "v2.0")
+    tables = [pq.read_table(data_path(root, number)) for number in LENGTHS]
+    values = np.concatenate([np.stack(table["action"].to_pylist()) for table in tables])
+    stats = {"mean": values.mean(0).tolist(), "std": values.std(0).tolist()}
+    (root / "meta/stats.json").write_text(json.dumps({"action": stats}))
+
+    def told():
+        return [text for text in LeRobotSource(root, {}).audit() if "stats.json" in text]
+
+    assert told() == []
+    action = [list(row) for row in tables[1]["action"].to_pylist()]
+    action[3][0] += 0.5
+    change_columns(data_path(root, 1), action=action)
+    (text,) = told()
+    assert "meta/stats.json: action mean of dimension 0 is" in text
+
+
 def test_a_video_of_other_pixels_than_the_statistics_say_fails(root):
     path = root / "meta/episodes_stats.jsonl"
     lines = [json.loads(line) for line in path.read_text().splitlines()]
