@@ -156,13 +156,14 @@ def _shown(number: int, raw: RawEpisode, facts: _KeyFacts) -> dict:
         picture = as_picture(values)
         if picture is not None:
             pictures[key] = picture
-        elif values.dtype.kind in "biuf" and len(values) == length:
-            values_td = values.reshape(length, -1)[frames]
+        elif values.dtype.kind in "biuf" and len(values) >= min(2, length):
+            values_td = values.reshape(len(values), -1)[_rows(frames, length, len(values))]
             if values_td.shape[1] <= MAX_DIMENSIONS:
                 groups.append(_group(key, values_td, facts))
     for key, images in pictures.items():
         small = Pictures(images, f"{raw.source}: {key}")
-        urls = [data_url("image/jpeg", small.jpeg(frame, IMAGE_SIZE)) for frame in frames]
+        rows = _rows(frames, length, len(images))
+        urls = [data_url("image/jpeg", small.jpeg(row, IMAGE_SIZE)) for row in rows]
         is_tiny = max(small.small(0, IMAGE_SIZE).shape) < IMAGE_SIZE // 2
         cameras.append({"key": key, "frames": urls, "is_tiny": is_tiny})
     return {
@@ -178,6 +179,13 @@ def _shown(number: int, raw: RawEpisode, facts: _KeyFacts) -> dict:
         "language": _annotations(raw.language or Language(), fps),
         "keys": [_key(key, raw, facts) for key in facts.types],
     }
+
+
+def _rows(frames: Sequence[int], length: int, size: int) -> list[int]:
+    """The rows at the same share of the episode, of something that has `size` rows: recordings may
+    have several rates.
+    """
+    return [frame * size // length for frame in frames]
 
 
 def _unit(key: str, feature: dict) -> str:

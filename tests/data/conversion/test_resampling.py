@@ -12,6 +12,7 @@ from rrf.data.dataset.layout import read_info
 from rrf.data.dataset.opening import open_dataset
 from rrf.data.formats.time_stamps import read_time_stamps
 from rrf.data.pages.card import render_card
+from rrf.data.pages.episode_view import view_recordings
 from rrf.data.validation.summary import summarise
 from rrf.data.validation.validate import validate
 from tests.data.conftest import draw, make_cfg
@@ -137,6 +138,15 @@ def test_several_rates_become_one_by_their_time_stamps(tmp_path):
         "texts, grip the nearest"
     )
     assert "resampled to 20 frames/s by time/q" in render_card(summarise(tmp_path / "d"), None)
+
+
+def test_the_page_about_recordings_shows_all_rates(tmp_path):
+    (tmp_path / "raw").mkdir()
+    write_rates(tmp_path / "raw/a.hdf5")
+    view_recordings(rates_cfg(), tmp_path / "raw", [0], tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text()
+    for key in ("obs/cam", "obs/force", "obs/q"):
+        assert key in page
 
 
 def test_a_reward_and_a_flag_are_not_lost_between_frames(tmp_path):
