@@ -220,7 +220,8 @@ class Groot:
     def norm_stats(self, folder: Path, cfg: VLMPolicyCfg, group: str | None) -> NormStats:
         if groot_n17.is_at(folder):
             return self._processor(folder, cfg, group).norm_stats(cfg.chunk_length)
-        return read_metadata(folder, self._tag(folder, group or cfg.embodiment)).norm_stats()
+        stats = read_metadata(folder, self._tag(folder, group or cfg.embodiment)).norm_stats()
+        return groot.stats_of_n15(stats)
 
     def fill(self, policy: VLMPolicy, folder: Path) -> None:
         groot.load_policy(policy, folder)

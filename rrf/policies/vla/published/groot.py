@@ -14,9 +14,12 @@ import warnings
 from collections.abc import Mapping
 from pathlib import Path
 
+import numpy as np
 import torch
 
+from rrf.data.dataset.floors import FloorsCfg
 from rrf.data.formats.groot_metadata import KINDS, NUMBERS, EmbodimentData, write_metadata
+from rrf.data.schema import ACTION, STATE
 from rrf.networks import tensor_files
 from rrf.networks.vlm.build import merged_weights
 from rrf.networks.vlm.configs import ImageRuleCfg
@@ -31,6 +34,7 @@ BACKBONES = {"n15": "backbone.eagle_model.", "n17": "backbone.model."}
 WEIGHTS = "model.safetensors"
 MODEL_TYPES = {"n15": "gr00t_n1_5", "n17": "Gr00tN1d7"}
 """`model_type` in config.json. That of N1.7 follows the one of N1.6 and was not verified."""
+_FAR = 1e8
 _OURS = "rrf"  # in config.json: how a policy of rrf sees images
 _OWN = "explore_noise."  # parts of our head that no published file has
 
@@ -41,6 +45,20 @@ def image_of_n15(config: Mapping, backbone: EagleCfg) -> ImageRuleCfg:
     if ours := config.get(_OURS):
         return ImageRuleCfg.from_dict(ours["image"])
     return N15_IMAGE.replace(size=backbone.image.size)
+
+
+def stats_of_n15(stats: Mapping[str, Mapping]) -> dict[str, dict]:
+    """Statistics with which, by minimum and maximum, what never moved is 0 as state, as in N1.5,
+    and keeps its value as action, up to a floor: fine-tuning divides by what N1.5 leaves at 0."""
+    results = {}
+    for key, half in ((STATE, _FAR), (ACTION, FloorsCfg().absolute)):
+        low, high = (np.asarray(stats[key][name], np.float64) for name in ("min", "max"))
+        results[key] = {
+            **stats[key],
+            "min": np.where(low == high, low - half, low).tolist(),
+            "max": np.where(low == high, high + half, high).tolist(),
+        }
+    return results
 
 
 def head_name(name: str) -> str | None:

@@ -7,6 +7,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from rrf.data.dataset.transforms import Normalize
 from rrf.data.schema import ACTION, STATE
 from rrf.networks.vlm.configs import ImageRuleCfg
 from rrf.networks.vlm.qwen.configs import Qwen3VLCfg
@@ -14,7 +15,12 @@ from rrf.policies.vla.heads.groot import GrootHead
 from rrf.policies.vla.heads.groot_configs import GrootHeadCfg, n17_head
 from rrf.policies.vla.published import groot_settings
 from rrf.policies.vla.published.formats import FORMATS
-from rrf.policies.vla.published.groot import load_head, load_policy, published_weights
+from rrf.policies.vla.published.groot import (
+    load_head,
+    load_policy,
+    published_weights,
+    stats_of_n15,
+)
 from rrf.policies.vla.vlm_configs import VLMPolicyCfg
 from rrf.presets import resolve
 from tests.golden_files import GOLDEN
@@ -188,6 +194,15 @@ def test_an_import_of_n15_sees_the_middle_of_images(tmp_path):
     ours = {"rrf": {"image": plain.backbone.image.to_dict()}}
     (tmp_path / "config.json").write_text(json.dumps(ours))
     assert FORMATS["groot"].fitted(tmp_path, plain, None) == plain
+
+
+def test_what_never_moved_is_nothing_as_state_and_stays_as_action_in_n15():
+    known = {"min": [0.3, -1.0], "max": [0.3, 3.0]}
+    stats = stats_of_n15({STATE: known, ACTION: known})
+    state = Normalize(stats[STATE], "min_max").apply(np.array([[5.0, 3.0]]))
+    assert np.allclose(state, [[0.0, 1.0]], atol=1e-7)
+    action = Normalize(stats[ACTION], "min_max").invert(np.array([[0.5, 0.5]]))
+    assert np.allclose(action, [[0.3, 2.0]], atol=1e-4)
 
 
 @pytest.mark.parametrize(
