@@ -197,6 +197,25 @@ def test_the_command_says_how_far_a_merge_is_from_the_adapters(tmp_path):
     assert float(said[1]) > 1e4 * float(said[2]) > 0
 
 
+def test_a_datasets_statistics_have_floors_when_they_replace_published_ones(tmp_path):
+    cfg = CASES["lerobot"]()
+    path, _ = saved(tmp_path / "run", cfg)
+    published.export_policy(path, "lerobot", tmp_path / "theirs")
+    given = {STATE: stats(cfg.state_dim, 0), ACTION: stats(cfg.action_dim, 1)}
+    trembling = {"min": 0.3 - 3e-8, "max": 0.3 + 3e-8, "mean": 0.3, "std": 1e-8}
+    for name, value in trembling.items():
+        given[STATE][name][1] = value
+    layout = FORMATS["lerobot"]
+    run = published.fitted(SupervisedRunnerCfg(policy=cfg), tmp_path / "theirs", layout, None)
+    with pytest.warns(
+        UserWarning, match="the given statistics: observation.state.1 has a standard"
+    ):
+        out = published.import_policy(
+            str(tmp_path / "theirs"), layout, run, tmp_path / "ours", None, given
+        )
+    assert checkpoint.load_policy(out).normalize_state.scale[1] == pytest.approx(0.0003)
+
+
 def test_policies_of_other_families_are_refused(tmp_path):
     vla, _ = saved(tmp_path / "vla", CASES["openvla"]())
     pi, _ = saved(tmp_path / "pi", CASES["openpi"]())
