@@ -1,6 +1,6 @@
 """Pictures of simulators as a version of their packages draws them, for `tests/golden`.
 
-    PYTHON benchmarks/simulator_pictures.py libero|robosuite|metaworld OUT.npz
+    PYTHON benchmarks/simulator_pictures.py libero|robosuite|maniskill|metaworld OUT.npz
 
 PYTHON is any that has the simulator, also an old one; it needs nothing of rrf. Pictures are those
 of initial state 0 of seed 4242, drawn at 256 pixels and averaged over blocks of 8: uint8 [32, 32,
@@ -17,7 +17,11 @@ from pathlib import Path
 import numpy as np
 
 _ENVS = Path(__file__).parents[1] / "rrf/envs"
-_CAMERAS = ("agentview", "robot0_eye_in_hand")
+CAMERAS = {
+    "libero": ("agentview", "robot0_eye_in_hand"),
+    "robosuite": ("agentview", "robot0_eye_in_hand"),
+    "maniskill": ("workspace", "hand_camera"),
+}
 _SIZE, _BLOCK = 256, 8
 SEED = 4242
 LIBERO_TASKS = {  # suite -> numbers of tasks
@@ -27,6 +31,7 @@ LIBERO_TASKS = {  # suite -> numbers of tasks
     "libero-10": (0, 4),
     "libero-90": (0, 50, 80),
 }
+MANISKILL_TASKS = ("PickCube-v1", "StackCube-v1", "PushCube-v1")
 ROBOSUITE_TASKS = ("Lift", "Stack", "Can", "Door", "NutSquare")
 
 
@@ -71,11 +76,11 @@ def _module(path):
     return module
 
 
-def _draw(simulator, tasks):
+def _draw(simulator, tasks, cameras):
     drawn = {}
     for task in tasks:
         simulator.begin(0, task, SEED, 0)
-        for camera in _CAMERAS:
+        for camera in cameras:
             drawn[f"{task}/{camera}"] = averaged(simulator.image(0, camera))
     simulator.close()
     return drawn
@@ -89,18 +94,26 @@ def libero():
     simulator = _foreign("libero").Libero(
         parts, True, 10, "both", "minus_opens", 20, _SIZE, True, True, 1
     )
-    return _draw(simulator, tasks)
+    return _draw(simulator, tasks, CAMERAS["libero"])
 
 
 def robosuite():
     """Tasks of robosuite, without shadows, as rrf's protocol draws them."""
     simulator = _foreign("robosuite").Robosuite("OSC_POSE", 20, _SIZE, True, False, 1)
-    return _draw(simulator, ROBOSUITE_TASKS)
+    return _draw(simulator, ROBOSUITE_TASKS, CAMERAS["robosuite"])
+
+
+def maniskill():
+    """Tasks of ManiSkill, whose variables for Vulkan `configs/envs/maniskill.lock` has."""
+    cameras = CAMERAS["maniskill"]
+    simulator = _foreign("maniskill").Maniskill("pd_ee_delta_pos", cameras, _SIZE, True)
+    return _draw(simulator, MANISKILL_TASKS, cameras)
 
 
 if __name__ == "__main__":
     for variable in ("MUJOCO_GL", "PYOPENGL_PLATFORM"):
         os.environ.setdefault(variable, "egl")
-    found = {"libero": libero, "robosuite": robosuite, "metaworld": metaworld}[sys.argv[1]]()
+    drawing = {each.__name__: each for each in (libero, robosuite, maniskill, metaworld)}
+    found = drawing[sys.argv[1]]()
     np.savez_compressed(sys.argv[2], **found)
     print(f"{len(found)} pictures in {sys.argv[2]}")

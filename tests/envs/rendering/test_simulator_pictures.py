@@ -13,6 +13,7 @@ from rrf.envs import ENVS
 from rrf.envs.foreign import interpreters
 from rrf.envs.foreign.configs import ForeignVecEnvCfg
 from rrf.envs.libero.configs import LiberoCfg
+from rrf.envs.maniskill.configs import ManiskillCfg
 from rrf.envs.robosuite.configs import RobosuiteCfg
 from rrf.envs.vec_env import InitialState
 from rrf.evaluation.protocols.files import load_protocol
@@ -39,7 +40,7 @@ def golden(name):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "cfg",
-    [LiberoCfg(num_envs=1, image_size=256), RobosuiteCfg(num_envs=1, image_size=256)],
+    [LiberoCfg(), RobosuiteCfg(), ManiskillCfg()],
     ids=lambda cfg: cfg.interpreter,
 )
 def test_foreign_simulators_draw_as_the_version_that_made_their_data(cfg, monkeypatch):
@@ -50,7 +51,8 @@ def test_foreign_simulators_draw_as_the_version_that_made_their_data(cfg, monkey
         pytest.skip(str(error))
     expected = golden(cfg.interpreter)
     tasks = dict.fromkeys(key.rpartition("/")[0] for key in expected)
-    env, off = cfg.replace(cameras=["agentview", "robot0_eye_in_hand"]).build(), {}
+    cameras = list(simulator_pictures.CAMERAS[cfg.interpreter])
+    env, off = cfg.replace(num_envs=1, image_size=256, cameras=cameras).build(), {}
     try:
         for task in tasks:
             seen = env.reset([InitialState(task, simulator_pictures.SEED, 0)])
