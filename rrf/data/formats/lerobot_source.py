@@ -160,7 +160,11 @@ class LeRobotSource(OneByOne):
                     for key in keys:
                         self._check_key(key, place)
                     return self._read_episode(self._read_table(place.data, keys), place, keys)
-        raise ValueError(f"{self._root} has no episode {number}")
+        known = sorted(place.number for ps in self._index.recordings.values() for place in ps)
+        held = f"{known[0]} to {known[-1]}" if len(known) > 1 else str(known[0])
+        if len(known) <= known[-1] - known[0]:
+            held = f"{len(known)} from {held}"
+        raise ValueError(f"{self._root} has no episode {number}, only {held}")
 
     @functools.cached_property
     def _types(self) -> dict[str, str]:

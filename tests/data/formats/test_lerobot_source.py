@@ -82,6 +82,16 @@ def test_an_unknown_key_or_option_names_the_closest(root):
         LeRobotSource(root, {"instruction": "task"})
 
 
+@pytest.mark.parametrize(
+    ("numbers", "known"),
+    [([29], "only 29"), ([3, 4], "only 3 to 4"), ([3, 9], "only 2 from 3 to 9")],
+)
+def test_an_episode_that_is_not_there_is_told_what_is(tmp_path, numbers, known):
+    source = LeRobotSource(write_v2(tmp_path, dict.fromkeys(numbers, 2)), {})
+    with pytest.raises(ValueError, match=f"has no episode 0, {known}$"):
+        source.episode(0, ["action"])
+
+
 def test_images_in_the_table_stay_encoded(tmp_path):
     root = write_v2(tmp_path, {0: 3}, storage="image")
     episode, source = read_one(root, [CAMERA])

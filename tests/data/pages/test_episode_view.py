@@ -126,7 +126,7 @@ def test_numbers_with_height_and_width_are_shown_as_grey_images():
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["toy", "--episode", "9"], "has no episode 9"),
+        (["toy", "--episode", "9"], "has no episode 9, only 0 to 2"),
         (
             ["toy", "--raw", "--episode", "3"],
             "there is no episode 3 in datasets/raw/toy, only 0 to",

@@ -135,7 +135,7 @@ def test_one_episode_is_read_by_its_number(tmp_path, raw, cfg):
     assert len(episode) == 5
     np.testing.assert_array_equal(episode.arrays["action"][:, 1], np.float32([-0.03] * 5))
     assert len(episode.images["observation.images.front"]) == 5
-    with pytest.raises(ValueError, match="has no episode 5"):
+    with pytest.raises(ValueError, match="has no episode 5, only 0 to 4"):
         source.episode(5, ["action"])
     with pytest.raises(ValueError, match="did you mean 'action'"):
         source.episode(3, ["acton"])
