@@ -153,17 +153,27 @@ def ledgers() -> list[tuple[str, str, str]]:
 
 
 def server(what: str, name: str, path: str) -> tuple[str, str, str]:
-    """The row about a server of `rrf services up`: whether it answers at `path`, and where."""
+    """The row about a server, of `rrf services up` or of the environment: whether it answers at
+    `path`, and where.
+    """
+    from rrf.registry import links
+
+    address = {"prefect": links.prefect_pages, "mlflow": links.mlflow_pages}[name]()
     port = service_records.port(name)
-    with socket.socket() as probe:
-        probe.settimeout(0.5)
-        if probe.connect_ex(("127.0.0.1", port)) != 0:
-            return _WARN, what, f"not running on port {port}; run: rrf services up"
+    is_own = address == f"http://127.0.0.1:{port}"
+    if is_own:
+        with socket.socket() as probe:
+            probe.settimeout(0.5)
+            if probe.connect_ex(("127.0.0.1", port)) != 0:
+                return _WARN, what, f"not running on port {port}; run: rrf services up"
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as answer:
-            return _OK, what, f"http://127.0.0.1:{port} answers {answer.status}"
+        with urllib.request.urlopen(f"{address}{path}", timeout=5) as answer:
+            return _OK, what, f"{address} answers {answer.status}"
     except OSError as error:
-        return _WARN, what, f"port {port} is used by something else ({error}); choose another"
+        if is_own:
+            return _WARN, what, f"port {port} is used by something else ({error}); choose another"
+        variable = {"prefect": "PREFECT_API_URL", "mlflow": "MLFLOW_TRACKING_URI"}[name]
+        return _WARN, what, f"{address} of {variable} does not answer ({error})"
 
 
 def report_policy(preset: str, overrides: Sequence[str], batch_size: int | None) -> None:

@@ -41,12 +41,17 @@ def version_url(name: str, version: str) -> str:
     return f"{mlflow_pages()}/#/models/{quote(name)}/versions/{version}"
 
 
+def prefect_pages() -> str:
+    """The address of Prefect's web UI, without a slash at the end."""
+    api = workspace.split_login(os.environ.get("PREFECT_API_URL") or "")[0]
+    if api.startswith(workspace.SERVERS):
+        return api.rstrip("/").removesuffix("/api")
+    return f"http://127.0.0.1:{service_records.port('prefect')}"
+
+
 def flow_run_url(flow_run_id: str) -> str:
     """The page of a flow run of Prefect."""
-    api = os.environ.get("PREFECT_API_URL") or ""
-    here = f"http://127.0.0.1:{service_records.port('prefect')}"
-    pages = api.rstrip("/").removesuffix("/api") if api.startswith(workspace.SERVERS) else here
-    return f"{pages}/runs/flow-run/{flow_run_id}"
+    return f"{prefect_pages()}/runs/flow-run/{flow_run_id}"
 
 
 def lasting(address: str, what: str) -> str:

@@ -204,6 +204,19 @@ def test_doctor_and_links_name_the_port_of_the_record(server: Service):
     assert links.mlflow_pages() == f"http://127.0.0.1:{server.port}"
 
 
+def test_doctor_asks_the_servers_that_the_environment_names(server: Service, tmp_path, monkeypatch):
+    """Not those of the workspace, which `rrf services up` does not start then."""
+    away = ports.free()
+    with monkeypatch.context() as patch:
+        patch.setenv("RRF_HOME", str(tmp_path / "other"))
+        patch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{server.port}")
+        patch.setenv("PREFECT_API_URL", f"http://ann:secret@127.0.0.1:{away}/api")
+        _, _, mlflow = doctor_row("MLflow server", "mlflow", "/")
+        _, _, prefect = doctor_row("Prefect server", "prefect", "/api/health")
+    assert mlflow == f"http://127.0.0.1:{server.port} answers 200"
+    assert prefect.startswith(f"http://127.0.0.1:{away} of PREFECT_API_URL does not answer (")
+
+
 def test_an_installation_that_is_older_than_the_code_is_named(home, monkeypatch):
     monkeypatch.setattr("importlib.metadata.entry_points", lambda **_: ())
     with pytest.raises(ValueError, match=r"installed before its servers .* make setup$"):

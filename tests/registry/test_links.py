@@ -50,7 +50,7 @@ def test_a_page_is_looked_up_when_it_is_asked_for(home, monkeypatch):
         assert links.page_of(RUN) == f"http://127.0.0.1:{port}/#/runs/{RUN}"
         flow_run = f"http://127.0.0.1:1{port}/runs/flow-run/{FLOW_RUN}"
         assert links.page_of(FLOW_RUN) == flow_run
-    monkeypatch.setenv("PREFECT_API_URL", "https://prefect.example.org/api")
+    monkeypatch.setenv("PREFECT_API_URL", "https://ann:secret@prefect.example.org/api")
     assert links.page_of(FLOW_RUN) == f"https://prefect.example.org/runs/flow-run/{FLOW_RUN}"
     for other in ("what/is/this", "copied"):
         make_checkpoint(home / "copied", 1)

@@ -22,7 +22,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rrf import atomic, formats
+from rrf import atomic, formats, workspace
 from rrf.config import first_error, read_yaml
 from rrf.lineage import Lineage
 from rrf.policies.vla.configs import PolicyCfg
@@ -113,9 +113,11 @@ def find(path: str | Path) -> Path:
         return path
     if newest := latest(path):
         return newest
+    run = workspace.state() / "runs" / path
+    hint = f"; that run lies in {run}" if path.name and latest(run) else ""
     raise ValueError(
         f"'{path}' is neither a checkpoint (it has no {atomic.MANIFEST}) nor a run directory with "
-        "a checkpoint"
+        f"a checkpoint{hint}"
     )
 
 

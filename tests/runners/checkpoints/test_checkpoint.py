@@ -150,6 +150,17 @@ def test_a_run_directory_stands_for_its_newest_checkpoint_and_nothing_else_does(
         checkpoint.find(tmp_path)
 
 
+def test_the_bare_name_of_a_run_is_answered_with_its_directory(runner, tmp_path, monkeypatch):
+    monkeypatch.setenv("RRF_HOME", str(tmp_path))
+    runs = tmp_path / ".rrf" / "runs"
+    runs.mkdir(parents=True)
+    (runs / "lab").symlink_to(runner.run_dir)
+    with pytest.raises(ValueError, match=rf"nor a run .*; that run lies in {runs / 'lab'}$"):
+        checkpoint.find("lab")
+    with pytest.raises(ValueError, match=r"a run directory with a checkpoint$"):
+        checkpoint.find("other")
+
+
 def test_steps_are_ordered_as_numbers(tmp_path):
     for step in (900, 1000, 50):
         (tmp_path / f"global_step_{step}").mkdir(parents=True)
