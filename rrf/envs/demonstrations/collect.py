@@ -168,12 +168,15 @@ def collect(
 
     Raises:
         ValueError: Before anything is recorded, if a file exists that was recorded with other
-            settings (`force` replaces it). Also if an expert does not succeed often enough.
+            settings (`force` replaces it), or the simulator is not set up. Also if an expert does
+            not succeed often enough.
     """
     reused = {} if cfg.force else _existing(cfg)
     for done in reused.values():
         on_progress(Progress(done.task, done.episodes, cfg.episodes, done.frames))
     waiting = [task for task in cfg.tasks if task not in reused]
+    if waiting:
+        cfg.env.versions([])  # says what is not set up before a process is started for it
     recorded = {done.task: done for done in _record_all(cfg, waiting, on_progress)} | reused
     return [recorded[task] for task in cfg.tasks]
 

@@ -183,6 +183,14 @@ def test_what_cannot_be_recorded_is_said_before(tmp_path):
     assert "name tasks of robosuite: --tasks Lift,Stack,Can" in str(done.exception)
 
 
+def test_a_simulator_that_is_not_set_up_is_said_before_a_process_is_started(tmp_path, monkeypatch):
+    monkeypatch.setenv("RRF_HOME", str(tmp_path))
+    cfg = CollectCfg(env=RobosuiteCfg(), tasks=["Lift"], out=str(tmp_path / "raw"))
+    with pytest.raises(ValueError, match="not set up here; type: rrf envs setup robosuite") as info:
+        collect(cfg)
+    assert not hasattr(info.value, "__notes__")  # the traceback of a child process
+
+
 def test_settings_of_a_simulator_are_part_of_the_recording():
     usual = CollectCfg(env=RobosuiteCfg(), tasks=["Lift"], out="")
     other = usual.replace(env=RobosuiteCfg(controller="OSC_POSITION"))
