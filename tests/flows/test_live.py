@@ -278,7 +278,7 @@ def test_train_locomotion_refuses_what_is_worse(live: Checkout, balanced: str):
     assert f"http://127.0.0.1:{live.mlflow_port}/#/models/" in str(promoted["data"])
     program = "from rrf.registry import versions; print(versions.find('balance/2').description)"
     described = live.run(sys.executable, "-c", program)
-    assert f"http://127.0.0.1:{live.prefect_port}/runs/flow-run/{run['id']}" in described
+    assert f"`rrf open {run['id']}`" in described
     assert "- Training: `cartpole-ppo`, seed 1, with PPO; MLflow run `" in described
     rows = live.run("rrf", "models", "list", "balance").splitlines()
     assert ["@champion" in row for row in rows if " 1 " in row or " 2 " in row] == [False, True]
