@@ -17,6 +17,11 @@ class DAggerTraining(SupervisedTraining):
 
     _parts_follow_processes = False
 
+    def check(self) -> None:
+        """See `Training.check`."""
+        self.cfg.env.versions([])
+        super().check()
+
     @contextlib.contextmanager
     def processes(self) -> Iterator[None]:
         """See `Training.processes`; this training has worker processes of its own instead."""

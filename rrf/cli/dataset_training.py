@@ -75,6 +75,8 @@ class VLARLTraining(SupervisedTraining):
     def check(self) -> None:
         """See `Training.check`."""
         Training.check(self)
+        if not getattr(self.cfg, "ray", None):  # else the simulator may be on other machines
+            self.cfg.env.versions([])
 
     @contextlib.contextmanager
     def processes(self) -> Iterator[None]:

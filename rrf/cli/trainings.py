@@ -54,7 +54,7 @@ class Training:
         """Check what a training that starts or goes on needs, before anything is loaded or made.
 
         Raises:
-            ValueError: For a device or a dataset that is not here.
+            ValueError: For a device, a dataset or a simulator that is not here.
         """
         check_device(getattr(self.cfg, "device", "cpu"))
 

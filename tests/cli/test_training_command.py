@@ -15,6 +15,7 @@ from safetensors.torch import load_file
 import rrf
 from rrf.cli.dataset_training import run_inputs
 from rrf.cli.training_run import run_training
+from rrf.cli.trainings import training_of
 from rrf.presets import PRESETS, resolve
 from rrf.runners.checkpoints import checkpoint
 from rrf.runners.checkpoints.deployable import deployable_digest, load_lineage
@@ -159,6 +160,16 @@ def test_the_first_line_comes_before_dvcs_remote_is_asked(home, dataset, monkeyp
     result = run_training(tiny_run_cfg(dataset, max_steps=2), home / "run")
     assert printed == [f"training tiny on cpu in {home / 'run'}: starts anew\n"]
     assert load_lineage(result.checkpoint).datasets[0].pushed is True
+
+
+def test_a_simulator_that_is_not_set_up_is_said_before_the_training_starts(home):
+    reinforced = resolve("robosuite-grpo-compact")
+    corrected = resolve("metaworld-dagger-compact").replace(env=reinforced.env, tasks=["Lift"])
+    for cfg in (reinforced, corrected):
+        with pytest.raises(ValueError, match="not set up here; type: rrf envs setup robosuite"):
+            training_of(cfg).check()
+    elsewhere = resolve("robosuite-grpo-compact", ["ray.address=10.0.0.1:6379"])
+    training_of(elsewhere).check()  # the machines of the cluster may have it
 
 
 def test_a_result_is_read_as_it_was_written(tmp_path):
