@@ -249,7 +249,7 @@ class VLMPolicyCfg(PolicyCfg):
             raise ValueError(
                 "the prompt holds {advantage}, but the policy would not know the words "
                 f"{', '.join(sorted(lacking))}; add advantage, negative and positive to "
-                "policy.backbone.tokenizer.words"
+                "policy.backbone.tokenizer.words, and 3 to the backbone's vocabulary_size"
             )
 
     def _check_robots(self) -> None:
