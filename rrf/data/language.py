@@ -21,7 +21,6 @@ import numpy as np
 import pyarrow as pa
 
 from rrf import atomic
-from rrf.config import did_you_mean
 
 PERSISTENT = "language_persistent"
 EVENTS = "language_events"
@@ -192,7 +191,6 @@ def check_style(style: str, has_language: bool, where: str) -> None:
     if style not in INSTRUCTION_STYLES:
         raise ValueError(
             f"instruction_style is '{style}', allowed: {', '.join(INSTRUCTION_STYLES)}"
-            f"{did_you_mean(style, INSTRUCTION_STYLES)}"
         )
     if not has_language:
         raise ValueError(

@@ -109,7 +109,9 @@ def choose(
         for instruction in instructions:
             if instruction not in tasks:
                 hint = did_you_mean(instruction, tasks)
-                raise ValueError(f"no instruction '{instruction}' in {root}{hint}")
+                raise ValueError(
+                    f"no instruction '{instruction}' in {root}; instructions=null takes all{hint}"
+                )
         wanted = set(instructions)
         chosen &= np.array([bool(wanted.intersection(texts)) for texts in table["tasks"]])
     if not chosen.any():

@@ -336,6 +336,11 @@ class PolicyCfg(Cfg):
         return head.lacks_density if isinstance(head, ActionHeadCfg) else None
 
     @property
+    def words(self) -> list[str] | None:
+        """The words of instructions that it knows; None if any."""
+        return None
+
+    @property
     def past(self) -> Past:
         """What the policy sees of what came before."""
         return Past()
@@ -371,3 +376,7 @@ class CompactVLACfg(PolicyCfg):
     action_normalization: typing.Literal["mean_std", "min_max", "quantile"] = "min_max"
     """Statistics of the dataset that normalise the action; min_max maps it to [-1, 1], the range of
     tokens."""
+
+    @property
+    def words(self) -> list[str]:
+        return self.instruction_encoder.vocabulary

@@ -2,6 +2,7 @@
 
 import dataclasses
 import typing
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from rrf import workspace
 from rrf.data.dataset.held_out import held_out
 from rrf.data.dataset.history import NOTHING, Past, history_options
 from rrf.data.schema import ACTION, STATE, Batch, Schema
+from rrf.networks.vocabulary import vocabulary_of, words_of
 from rrf.policies.vla.configs import PolicyCfg
 from rrf.policies.vla.robot_configs import misfits
 from rrf.runners.supervised.configs import SupervisedRunnerCfg
@@ -125,7 +127,10 @@ def split_of(cfg: SupervisedRunnerCfg, added: Sequence[Path] = ()) -> Split:
         cfg.instruction_style,
     )
     if not cfg.mixture and not cfg.robots and not added:
-        return open_split(workspace.dataset(cfg.dataset), *options)
+        split = open_split(workspace.dataset(cfg.dataset), *options)
+        texts = [text for reader in split.training.readers for text in reader.instructions]
+        warn_of_lost_words(cfg.policy.words, texts)
+        return split
     opened = {name: _open_readers(workspace.dataset(name), *options) for name in cfg.datasets}
     if cfg.robots:
         from rrf.runners.supervised.robot_frames import robot_split
@@ -140,13 +145,11 @@ def split_of(cfg: SupervisedRunnerCfg, added: Sequence[Path] = ()) -> Split:
         ),
     ]
     validations = [validation for _, validation in readers if validation is not None]
-    return Split(
-        Mixture(
-            [training for training, _ in readers],
-            [*cfg.datasets.values(), *[1.0] * len(added)],
-        ),
-        Mixture(validations) if validations else None,
+    training = Mixture(
+        [training for training, _ in readers], [*cfg.datasets.values(), *[1.0] * len(added)]
     )
+    warn_of_lost_words(cfg.policy.words, training.instructions)
+    return Split(training, Mixture(validations) if validations else None)
 
 
 def open_split(
@@ -189,6 +192,30 @@ def open_split(
     )
     stats = None if episodes_per_instruction is None else _norm_stats_of(training)
     return Split(training, validation, stats)
+
+
+def warn_of_lost_words(words: Sequence[str] | None, instructions: Sequence[str]) -> None:
+    """Warn if a policy cannot tell instructions apart because it does not know their words.
+
+    Args:
+        words: The words that the policy knows; None for any.
+        instructions: All instructions that it is trained on.
+    """
+    if words is None:
+        return
+    first: dict[tuple, str] = {}
+    for text in instructions:
+        seen = sorted(word if word in words else "" for word in words_of(text))
+        known = tuple(seen) if any(seen) else ()  # the mean of any number of unknown words
+        other = first.setdefault(known, text)
+        if sorted(words_of(other)) != sorted(words_of(text)):
+            warnings.warn(
+                f"the policy cannot tell '{other}' from '{text}', because it does not know all "
+                "words; to name them, set policy.instruction_encoder.vocabulary="
+                f"'[{', '.join(vocabulary_of(instructions))}]'",
+                stacklevel=2,
+            )
+            return
 
 
 def _open_readers(

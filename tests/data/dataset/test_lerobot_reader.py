@@ -191,7 +191,8 @@ def test_an_undecodable_image_is_named_with_episode_and_frame(root):
 def test_wrong_requests_are_named(datasets):
     root = datasets / "image"
     with pytest.raises(
-        ValueError, match=r"no instruction 'do the pul'.*did you mean 'do the pull'"
+        ValueError,
+        match=r"no instruction 'do the pul'.*null takes all; did you mean 'do the pull'",
     ):
         open_dataset(root, 1, instructions=["do the pul"])
     with pytest.raises(ValueError, match=r"episode 5 is not in 0\.\.4"):
