@@ -345,8 +345,11 @@ def summary(evaluation: "Evaluation") -> str:
     lines += [
         f"  {name} {mean:.4g} ({units[name]})" for name, mean in evaluation.mean_metrics().items()
     ]
-    lines.append(
-        f"  {timings['wall_s']:.1f} s wall, {timings['cpu_s']:.1f} s CPU, "
-        f"{timings['episodes_per_s']:.2f} episodes/s"
-    )
+    if not timings["episodes_per_s"]:
+        lines.append("  no episode was played: all were known from an earlier evaluation")
+    else:
+        lines.append(
+            f"  {timings['wall_s']:.1f} s wall, {timings['cpu_s']:.1f} s CPU, "
+            f"{timings['episodes_per_s']:.2f} episodes/s"
+        )
     return "\n".join(lines)

@@ -84,6 +84,10 @@ def test_an_evaluation_is_written_reused_and_extended(home, rrf):
     assert "episode 6/6" in longer
     assert "episode 4/6" not in longer  # known from before
     assert evaluation(home / "a/1")["episodes"][0] == first["episodes"][0]
+    again = rrf(*base, "--num-videos", 0, "--out", home / "a/2")
+    assert "no episode was played: all were known" in again
+    assert "episodes/s" in longer
+    assert "episodes/s" not in again
 
 
 @pytest.mark.slow
