@@ -20,6 +20,7 @@ def open_loop(candidate: "Candidate", dataset: str, out: Path | None) -> None:
     place = workspace.dataset(dataset)
     folder = out or _folder("open-loop", place, candidate)
     folder.mkdir(parents=True, exist_ok=True)
+    typer.echo(f"comparing {candidate.label} with held-out episodes of {dataset} in {folder}")
     result, episodes = evaluate_held_out(candidate, place)
     facts = {
         "checkpoint_digest": candidate.checkpoint_digest,
@@ -48,6 +49,9 @@ def fitted_q(candidate: "Candidate", dataset: str, out: Path | None) -> None:
     place, total = workspace.dataset(dataset), _FITTED_Q_UPDATES
     folder = out or _folder("fitted-q", place, candidate)
     folder.mkdir(parents=True, exist_ok=True)
+    typer.echo(
+        f"estimating {candidate.label} from {dataset} in {folder}: {total} updates, some minutes"
+    )
     with progress_bars("fitting") as bars:
         estimate = fitted_q_of(
             candidate, place, total, lambda count: bars["fitting"](count, total, "")

@@ -66,6 +66,7 @@ def test_the_return_of_a_policy_is_estimated_from_a_dataset(rrf, home, swings, m
     path = rrf("train", "--task", "Pendulum-v1", "--algorithm", "iql", *TINY).checkpoint
     said = rrf("eval", str(path), "--fitted-q", "swings", "--out", "estimate")
     assert said.code == 0, said.err
+    assert said.out.splitlines()[0].endswith("from swings in estimate: 20 updates, some minutes")
     facts = json.loads((home / "estimate/fitted_q.json").read_text())
     assert len(facts["values"]) == 5
     assert facts["gamma"] == 0.95

@@ -109,6 +109,9 @@ def evaluated(run, place, out):
     words = ["eval", str(run), "--held-out", str(place), "--out", str(out)]
     done = CliRunner().invoke(app, words)
     assert done.exit_code == 0, done.output
+    first, _ = done.output.split("\n", 1)
+    assert first.startswith("comparing ")
+    assert first.endswith(f" in {out}")
     return json.loads((out / "open_loop.json").read_text())
 
 
