@@ -25,8 +25,8 @@ def check(room: str, made: object) -> None:
 
 
 def test_what_is_made_changes_only_with_its_version(tmp_path):
-    """The rows and images that conversion writes, and the checks that validation makes; no
-    statistics, whose last digits depend on the processor.
+    """The rows and images that conversion writes, and the checks and the templates of the page that
+    validation makes; no statistics, whose last digits depend on the processor.
     """
     raw = write_raw(tmp_path / "raw", {"pull": [8, 6], "push": [5]})
     root = tmp_path / "toy"
@@ -34,4 +34,9 @@ def test_what_is_made_changes_only_with_its_version(tmp_path):
     tables = [pq.read_table(path).to_pydict() for path in parquet.data_files(root)]
     check("conversion", [layout.read_info(root), parquet.read_tasks(root), str(tables)])
     report = validate("toy", root, ChecksCfg(), tmp_path / "reports").to_dict()
-    check("validation", [[c["check"], c["title"], c["status"]] for c in report["checks"]])
+    checks = [[c["check"], c["title"], c["status"]] for c in report["checks"]]
+    templates = [
+        DATA / "validation/validation.html",
+        *sorted((DATA.parent / "pages").glob("*.html")),
+    ]
+    check("validation", [checks, [template.read_text() for template in templates]])
