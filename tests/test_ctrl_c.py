@@ -141,11 +141,16 @@ def test_a_run_that_goes_on_names_the_checkpoint_it_goes_on_from(home):
 
 
 @pytest.mark.parametrize(
-    ("script", "unit", "answer"),
+    ("script", "unit", "saved", "answer"),
     [
-        (CONTROL, "iteration", r"Ctrl-C: finishes iteration (\d+) of 100000, saves it and stops"),
-        (SUPERVISED, "step", r"Ctrl-C: finishes step (\d+) of 100000, saves it and stops"),
-        (VLA_RL, "round", r"Ctrl-C: breaks off round (\d+) of 1000, saves the rest and stops"),
+        (
+            CONTROL,
+            "iteration",
+            0,
+            r"Ctrl-C: finishes iteration (\d+) of 100000, saves it and stops",
+        ),
+        (SUPERVISED, "step", 0, r"Ctrl-C: finishes step (\d+) of 100000, saves it and stops"),
+        (VLA_RL, "round", 1, r"Ctrl-C: breaks off round (\d+) of 1000, saves the rest and stops"),
     ],
     ids=["control", "supervised", "vla-rl"],
 )
@@ -154,6 +159,7 @@ def test_the_first_one_saves_and_the_second_one_says_what_is_lost(
     dataset,  # noqa: F811
     script,
     unit,
+    saved,
     answer,
 ):
     cfg = tiny_run_cfg(dataset, max_steps=100000, save_interval=100000, log_interval=1)
@@ -165,7 +171,7 @@ def test_the_first_one_saves_and_the_second_one_says_what_is_lost(
     found = re.match(answer, line)
     assert found, line
     at = int(found[1])
-    assert line.endswith(f"; once more stops at once and loses {unit}s 1 to {at}")
+    assert line.endswith(f"; once more stops at once and loses {unit}s {saved + 1} to {at}")
     assert process.end() == 130
     saved = newest(home)
     assert saved is not None

@@ -101,7 +101,10 @@ def test_demonstrations_are_those_the_parent_was_fine_tuned_on(tmp_path):
             VLARLRunnerCfg(policy=policy_cfg(), env=MetaWorldCfg()),
             r"was not fine-tuned on demonstrations.*co_training",
         ),
-        (SupervisedRunnerCfg(policy=policy_cfg(), dataset="gone"), r"datasets/gone.*dvc"),
+        (
+            SupervisedRunnerCfg(policy=policy_cfg(), dataset="gone"),
+            r"no dataset at .*datasets/gone; there is no configs/",
+        ),
     ],
     ids=["reinforced", "no data"],
 )

@@ -288,7 +288,9 @@ def test_what_keeps_a_process_from_beginning_is_told(raw, cfg, tmp_path, monkeyp
     (information / "METADATA").write_text("Name: plugin\nVersion: 1\n")
     (information / "entry_points.txt").write_text("[rrf.plugins]\nplugin = plugin:register\n")
     (tmp_path / "site/plugin.py").write_text(
-        "def register():\n    raise ValueError('the plugin is of another version')\n"
+        "from rrf.data.conversion.dataset_cfg import DatasetCfg\n\n"
+        "def reader(self, path):\n    raise ValueError('the plugin is of another version')\n\n"
+        "def register():\n    DatasetCfg.reader = reader\n"
     )
     monkeypatch.syspath_prepend(tmp_path / "site")
     with pytest.raises(ValueError, match="the plugin is of another version"):
