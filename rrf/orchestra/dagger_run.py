@@ -25,14 +25,14 @@ def build_runner(
             if the environment has no expert, or if policy, environment and tasks do not fit
             together.
     """
-    cfg.check_parent()
+    start = cfg.check_parent()
     if not cfg.env.has_expert:
         raise ValueError(
             f"{cfg.env.simulator} has no scripted expert that could label states; DAgger needs an "
             "environment with expert_action (rrf.envs.vec_env.ExpertVecEnv), whose config sets "
             "has_expert"
         )
-    parent = checkpoint.find(cfg.init_from)
+    parent = checkpoint.find(start)
     saved = policy_of_family(parent, cfg.policy)
     cfg = cfg.replace(policy=cfg.policy.fitted_to(saved))
     check_fit(cfg)

@@ -143,6 +143,7 @@ def test_a_schedule_fires_by_itself(live: Checkout):
     live.pause("tick")
 
 
+@pytest.mark.slow
 def test_a_run_whose_start_failed_does_not_stay_submitting(live: Checkout):
     """A worker has taken it, and it never showed a sign of life. With a time limit of seconds, the
     automation crashes it, and so does the next `rrf services up`.

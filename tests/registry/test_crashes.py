@@ -56,7 +56,7 @@ def killed_everywhere(home, operation: str, stride: int = 1) -> list[dict]:
     return states
 
 
-@pytest.mark.parametrize("stride", [4, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("stride", [8, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_promotion_killed_at_any_write_and_run_again_ends_as_if_undisturbed(
     home, three_versions, stride
 ):

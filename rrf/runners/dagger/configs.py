@@ -53,12 +53,14 @@ class DAggerRunnerCfg(SupervisedRunnerCfg):
     validation_episodes: int = 10
     """Initial states per task in a validation. The policy plays each once, greedily."""
 
-    def check_parent(self) -> None:
+    def check_parent(self) -> str:
+        """The checkpoint to start from. Raises ValueError without one."""
         if not self.init_from:
             raise ValueError(
                 "init_from is not given, but DAgger starts from a policy whose states the expert "
                 "labels; set init_from=<checkpoint of supervised fine-tuning>"
             )
+        return self.init_from
 
     def spread_over_run(self) -> str | None:
         """See `RunnerCfg.spread_over_run`: every round has the same schedule."""

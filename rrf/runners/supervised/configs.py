@@ -171,13 +171,14 @@ class SupervisedRunnerCfg(RunnerCfg):
                 f"validation_fraction is {self.validation_fraction}, allowed: 0 to 0.5"
             )
 
-    def check_parent(self) -> None:
-        """Raise ValueError if the run needs a checkpoint to start from and has none."""
+    def check_parent(self) -> str | None:
+        """The checkpoint to start from, if any. Raises ValueError if the run needs one."""
         if self.algorithm.kl_coef and not self.init_from:
             raise ValueError(
                 f"algorithm.kl_coef is {self.algorithm.kl_coef:g}, but there is no policy to stay "
                 "close to; give it as init_from=<checkpoint>"
             )
+        return self.init_from
 
     def _check_robots(self) -> None:
         if set(self.robots) != set(self.datasets):

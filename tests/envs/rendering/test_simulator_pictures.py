@@ -65,6 +65,7 @@ def test_foreign_simulators_draw_as_the_version_that_made_their_data(cfg, monkey
     assert {key: value for key, value in off.items() if value > CLOSE} == {}
 
 
+@pytest.mark.slow
 def test_metaworld_is_drawn_as_by_the_mujoco_that_it_was_published_with(tmp_path):
     gl = {"MUJOCO_GL": "egl", "PYOPENGL_PLATFORM": "egl", "PYTHONPATH": ""}
     opens = "import mujoco; mujoco.GLContext(8, 8)"
