@@ -7,7 +7,6 @@ images also needs a name in `rrf.envs.ENVS`.
 
 import typing
 
-from rrf import code_digest
 from rrf.config import Cfg, configclass, did_you_mean, require_at_least_one, trust
 
 if typing.TYPE_CHECKING:
@@ -107,6 +106,8 @@ class VecEnvCfg(Cfg):
         Raises:
             ValueError: If the simulator is not set up; the message says what to type.
         """
+        from rrf import code_digest  # only who evaluates asks
+
         return code_digest.versions(packages)
 
     def how_to_pin(self, versions: typing.Mapping[str, str]) -> str:

@@ -293,10 +293,8 @@ def _modes(file: Path, config: Mapping[str, typing.Any]) -> dict[str, str]:
     for kind, mode in {**given, **modes}.items():
         allowed = (_IDENTITY,) if kind == "VISUAL" else (*MODES, _IDENTITY)
         if kind not in modes or mode not in allowed:
-            raise ValueError(
-                f"{file} has normalization_mapping {kind}: {mode}, allowed: "
-                f"{', '.join(allowed) if kind in modes else f'only {", ".join(modes)}'}"
-            )
+            known = ", ".join(allowed) if kind in modes else f"only {', '.join(modes)}"
+            raise ValueError(f"{file} has normalization_mapping {kind}: {mode}, allowed: {known}")
     return modes
 
 
