@@ -19,7 +19,6 @@ A dimension that does not move is 0 as state, and always the same as action. Eve
 honoured, known to change no action, or refused by name.
 """
 
-import typing
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -33,6 +32,7 @@ from rrf.data.schema import ACTION, STATE
 from rrf.networks.vlm.configs import ImageRuleCfg
 from rrf.networks.vlm.qwen.configs import Qwen3VLCfg
 from rrf.policies.vla.heads.groot_configs import NEW, GrootHeadCfg
+from rrf.policies.vla.published.settings import Settings
 from rrf.policies.vla.vlm_configs import VLMPolicyCfg
 
 PROCESSOR, STATISTICS = "processor_config.json", "statistics.json"
@@ -40,32 +40,34 @@ EMBODIMENTS = "embodiment_id.json"
 _NUMBERS = ("min", "max", "mean", "std", "q01", "q99")
 _LANGUAGE, _BACKBONE = "annotation.human.task_description", "nvidia/Cosmos-Reason2-2B"
 _FAR = 1e8  # half a range by which what is divided becomes 0
-_ONLY: dict[str, typing.Any] = {
-    "model_type": "qwen",
-    "letter_box_transform": False,
-    "apply_sincos_state_encoding": False,
-    "exclude_state": False,
-    "use_tactile": False,
-}
-"""Settings of the processor that have one value here."""
-_HONOURED = (
-    *("modality_configs", "use_percentiles", "clip_outliers", "formalize_language"),
-    *("use_albumentations", "shortest_image_edge", "crop_fraction"),
-    *("image_crop_size", "image_target_size", "max_state_dim", "max_action_dim"),
-    *("max_action_horizon", "use_relative_action", "embodiment_id_mapping", "statistics"),
+_TACTILE = "only with use_tactile"
+_SETTINGS = Settings(
+    honoured=(
+        *("modality_configs", "use_percentiles", "clip_outliers", "formalize_language"),
+        *("use_albumentations", "shortest_image_edge", "crop_fraction"),
+        *("image_crop_size", "image_target_size", "max_state_dim", "max_action_dim"),
+        *("max_action_horizon", "use_relative_action", "embodiment_id_mapping", "statistics"),
+    ),
+    harmless={
+        "random_rotation_angle": "only in training",
+        "color_jitter_params": "only in training",
+        "extra_augmentation_config": "only in training",
+        "state_dropout_prob": "only in training",
+        "use_mean_std": "read by nothing",
+        "model_name": "the backbone is in the file",
+        "transformers_loading_kwargs": "how the hub is asked",
+        "tactile_state_keys": _TACTILE,
+        "tactile_input_shape": _TACTILE,
+        "tactile_embed_dim": _TACTILE,
+    },
+    only={
+        "model_type": ("qwen", "the backbone here is Qwen3-VL"),
+        "letter_box_transform": (False, "images are not padded here"),
+        "apply_sincos_state_encoding": (False, "states are encoded by no sine here"),
+        "exclude_state": (False, "the head always reads the state"),
+        "use_tactile": (False, "there is no encoder of touch"),
+    },
 )
-_HARMLESS = {
-    "random_rotation_angle": "only in training",
-    "color_jitter_params": "only in training",
-    "extra_augmentation_config": "only in training",
-    "state_dropout_prob": "only in training",
-    "use_mean_std": "read by nothing",
-    "model_name": "the backbone is in the file",
-    "transformers_loading_kwargs": "how the hub is asked",
-    "tactile_state_keys": "only with use_tactile",
-    "tactile_input_shape": "only with use_tactile",
-    "tactile_embed_dim": "only with use_tactile",
-}
 
 
 def is_at(folder: Path) -> bool:
@@ -275,16 +277,7 @@ class Processor:
         return results
 
     def _check(self) -> None:
-        for name, allowed in _ONLY.items():
-            if (value := self.settings.get(name, allowed)) != allowed:
-                raise ValueError(
-                    f"{self.file} has {name} {value}, which cannot be had; allowed: {allowed}"
-                )
-        known = {*_ONLY, *_HONOURED, *_HARMLESS}
-        if unknown := next((name for name in self.settings if name not in known), None):
-            raise ValueError(
-                f"{self.file} has the setting {unknown}, which is not known to be harmless"
-            )
+        _SETTINGS.check(self.file, self.settings)
         if self.tag not in self.settings.get("modality_configs", {}):
             raise ValueError(f"{self.file} says nothing of the embodiment {self.tag}")
 

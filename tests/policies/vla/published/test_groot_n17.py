@@ -219,7 +219,7 @@ def test_instructions_are_formal_and_the_chat_ends_with_them(tmp_path):
     [
         ({"apply_sincos_state_encoding": True}, "apply_sincos_state_encoding True, which cannot"),
         ({"letter_box_transform": True}, "letter_box_transform True, which cannot be had"),
-        ({"gripper_twist": 3}, "the setting gripper_twist, which is not known to be harmless"),
+        ({"gripper_twist": 3}, "the setting gripper_twist, which is not known here"),
         ({"config": {"state_history_length": 2}}, "state_history_length 2, which cannot be had"),
         ({"max_state_dim": 999}, "max_state_dim 999, but the head has"),
     ],
