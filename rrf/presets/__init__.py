@@ -39,7 +39,10 @@ _MODEL_BASED = (
 _DISCRETE = ("cartpole-sac", "acrobot-sac", "lunarlander-sac")
 _IMITATION = ("pendulum-gail",)
 _STUDENTS = ("pendulum-hidden-distill", "pendulum-hidden-dagger", "go1-rough-student")
-_OPENVLA = ("openvla-sft", "openvla-oft-sft", "openvla-laptop", "openvla-oft-laptop")
+_OPENVLA = (
+    *("openvla-sft", "openvla-oft-sft", "openvla-oft-tokens-sft"),
+    *("openvla-laptop", "openvla-oft-laptop", "openvla-oft-tokens-laptop"),
+)
 _QWEN = (
     *("qwen2vl-2b-pretrain", "qwen2vl-7b-pretrain", "qwen3vl-2b-pretrain", "qwen3vl-8b-pretrain"),
     *("qwen2vl-laptop", "qwen3vl-laptop"),

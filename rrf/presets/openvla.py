@@ -21,7 +21,7 @@ from rrf.networks.vlm.prismatic.configs import (
 from rrf.networks.vocabulary import vocabulary_of
 from rrf.policies.vla.configs import ActionHeadCfg
 from rrf.policies.vla.heads.action_tokens_configs import ActionTokenHeadCfg
-from rrf.policies.vla.heads.oft_configs import OFTRegressionHeadCfg
+from rrf.policies.vla.heads.oft_configs import OFTRegressionHeadCfg, OFTTokenHeadCfg
 from rrf.policies.vla.vlm_configs import VLMPolicyCfg
 from rrf.presets.compact_vla import pretrain
 from rrf.runners.configs import AdamWCfg, ScheduleCfg
@@ -47,6 +47,12 @@ def openvla_oft_sft() -> SupervisedRunnerCfg:
     return _fine_tuning("openvla-oft-sft", OFTRegressionHeadCfg(), chunk_length=8, batch_size=64)
 
 
+def openvla_oft_tokens_sft() -> SupervisedRunnerCfg:
+    """Fine-tuning of OpenVLA-OFT with tokens: a chunk of eight actions in one pass, each of them
+    a token of the language. It is what RLinf and SimpleVLA-RL reinforce."""
+    return _fine_tuning("openvla-oft-tokens-sft", OFTTokenHeadCfg(), chunk_length=8, batch_size=64)
+
+
 def openvla_laptop() -> SupervisedRunnerCfg:
     """OpenVLA with 4 million parameters, on the demonstrations of Meta-World."""
     return _laptop("openvla-laptop", ActionTokenHeadCfg(num_reserved_tokens=0))
@@ -60,6 +66,18 @@ def openvla_oft_laptop() -> SupervisedRunnerCfg:
     """
     head = OFTRegressionHeadCfg(hidden_features=256)
     cfg = _laptop("openvla-oft-laptop", head, random_weights="keep_variance")
+    return cfg.replace(
+        algorithm=BehaviorCloningCfg(augmentation=AugmentationCfg(shift_px=0, state_noise=0.02)),
+        optimizer=cfg.optimizer.replace(lr=1e-3),
+        max_steps=3400,
+        batch_size=16,
+    )
+
+
+def openvla_oft_tokens_laptop() -> SupervisedRunnerCfg:
+    """OpenVLA-OFT with tokens and 4 million parameters, on the demonstrations of Meta-World."""
+    head = OFTTokenHeadCfg(num_reserved_tokens=0, uses_state=True)
+    cfg = _laptop("openvla-oft-tokens-laptop", head, random_weights="keep_variance")
     return cfg.replace(
         algorithm=BehaviorCloningCfg(augmentation=AugmentationCfg(shift_px=0, state_noise=0.02)),
         optimizer=cfg.optimizer.replace(lr=1e-3),

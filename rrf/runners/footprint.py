@@ -96,7 +96,7 @@ class Footprint:
         language = images * merged + self.prompt_tokens
         slots = policy.chunk_length * policy.action_dim
         reads = getattr(getattr(policy, "head", None), "reads", "pooled")
-        if reads == "slots" or reads == "language":
+        if reads in ("slots", "slot_words", "language"):
             language += slots
         steps = 1 if reads == "pooled" else policy.chunk_length + 1
         return {"vision": images * patches, "language": language, "head": steps}

@@ -110,6 +110,21 @@ class Backbone(nn.Module, typing.Generic[AnyCfg]):
         """
         raise NotImplementedError
 
+    def slot_logits(
+        self, view: View, num_slots: int, inserted: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """Logits of the words in empty slots after the prompt, in one pass; ability "slot_words".
+
+        Args:
+            view: What stands before the slots.
+            num_slots: S.
+            inserted: As in `fill_slots`.
+
+        Returns:
+            float32 [B, S, V].
+        """
+        raise NotImplementedError
+
     def language_logits(self, view: View, answer: torch.Tensor) -> torch.Tensor:
         """Logits of each token of an answer, given the view and the tokens before it; ability
         "language".

@@ -8,12 +8,13 @@ import typing
 
 from rrf.config import Cfg, configclass
 
-Ability = typing.Literal["pooled", "tokens", "slots", "layers", "language"]
+Ability = typing.Literal["pooled", "tokens", "slots", "slot_words", "layers", "language"]
 """What a head can read of a backbone; see `ABILITIES`."""
 ABILITIES: dict[Ability, str] = {
     "pooled": "one feature vector per observation",
     "tokens": "the features of all tokens",
     "slots": "the features of empty slots after the prompt, which attend to each other",
+    "slot_words": "the probabilities of the words of its language in such slots",
     "layers": "keys and values of every layer, for an action expert that attends to them",
     "language": "the probability of the next token of its language",
 }
@@ -49,10 +50,10 @@ class ImageRuleCfg(Cfg):
     """If the ratio of the sides differs. pad: black bars around the whole image. stretch: the ratio
     changes. crop: the longer side is cut on both ends. shortest: the shorter side becomes that of
     `size`, the ratio is kept, and in the end the image is stretched to `size` (bicubic)."""
-    filter: typing.Literal["bilinear", "lanczos", "area"] = "bilinear"
-    """How an image is resized, always with antialiasing. bilinear: as Pillow and JAX do. lanczos:
-    as TensorFlow's lanczos3. area: the mean of the pixels that become one, as OpenCV's INTER_AREA.
-    """
+    filter: typing.Literal["bilinear", "bicubic", "lanczos", "area"] = "bilinear"
+    """How an image is resized, always with antialiasing. bilinear: as Pillow and JAX do. bicubic:
+    as torchvision does. lanczos: as TensorFlow's lanczos3. area: the mean of the pixels that become
+    one, as OpenCV's INTER_AREA."""
     jpeg_quality: int | None = None
     """Quality of a JPEG, 1 to 95, that images pass through first, as in OpenVLA's evaluations. null
     for none."""

@@ -9,7 +9,6 @@ Legend: B images, H W height and width before, h w after, n m length of a side b
 
 import functools
 import io
-import typing
 
 import numpy as np
 import torch
@@ -18,7 +17,6 @@ from torch.nn import functional
 
 from rrf.networks.vlm.configs import ImageRuleCfg
 
-Filter = typing.Literal["bilinear", "bicubic", "lanczos", "area"]
 _LOBES = 3.0  # of lanczos3, to each side
 
 
@@ -109,7 +107,7 @@ def normalized(images_b3hw: torch.Tensor, rule: ImageRuleCfg) -> torch.Tensor:
 
 
 def _resized(
-    images_b3hw: torch.Tensor, size: tuple[int, int], filter_: Filter = "bilinear"
+    images_b3hw: torch.Tensor, size: tuple[int, int], filter_: str = "bilinear"
 ) -> torch.Tensor:
     have = images_b3hw.shape[2:]
     if have == size:

@@ -22,7 +22,11 @@ from rrf.policies.vla.heads.dit_configs import DiTHeadCfg
 from rrf.policies.vla.heads.fast_configs import FastHeadCfg
 from rrf.policies.vla.heads.fast_tokenizer import FILE, FastTokenizer
 from rrf.policies.vla.heads.groot_configs import GrootHeadCfg, n17_head
-from rrf.policies.vla.heads.oft_configs import OFTDiffusionHeadCfg, OFTRegressionHeadCfg
+from rrf.policies.vla.heads.oft_configs import (
+    OFTDiffusionHeadCfg,
+    OFTRegressionHeadCfg,
+    OFTTokenHeadCfg,
+)
 from rrf.policies.vla.heads.pi_configs import PiExpertHeadCfg
 
 _WORDS = TokenizerCfg(words=["close", "door", "open", "the"])
@@ -117,6 +121,7 @@ def heads(files: str) -> dict[str, ActionHeadCfg]:
         "oft-diffusion": OFTDiffusionHeadCfg(
             hidden_features=24, num_train_steps=8, num_denoise_steps=4
         ),
+        "oft-tokens": OFTTokenHeadCfg(num_bins=16, num_reserved_tokens=4, uses_state=True),
         "action-tokens": ActionTokenHeadCfg(num_bins=16, num_reserved_tokens=4),
         "fast": FastHeadCfg(files=files, num_reserved_tokens=4),
     }

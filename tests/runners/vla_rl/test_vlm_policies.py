@@ -28,7 +28,7 @@ _FLOWS = {
     "groot-n15": "eagle",
     "groot-n17": "qwen3-vl",
 }
-_OTHERS = {"action-tokens": "prismatic", "oft": "prismatic"}
+_OTHERS = {"action-tokens": "prismatic", "oft": "prismatic", "oft-tokens": "prismatic"}
 _NUMBERS = TokenizerCfg(words=["go", *map(str, range(256))])
 _METHODS = ("flow_sde", "flow_cps", "reinflow")
 

@@ -99,10 +99,17 @@ class PrismaticBackbone(Backbone[PrismaticCfg]):
         hidden_bld = self.hidden(sequence, is_bidirectional=True)
         return hidden_bld[:, first : first + slots.shape[1]]
 
+    def slot_logits(
+        self, view: View, num_slots: int, inserted: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        shape = (len(view), num_slots, self.width)
+        slots_bsd = torch.zeros(shape, device=view.is_shown.device)
+        return self._words(self.fill_slots(view, slots_bsd, inserted))
+
     def language_logits(self, view: View, answer: torch.Tensor) -> torch.Tensor:
         sequence = self._view(view).extended(self._embed(answer))
         before_bld = self.hidden(sequence)[:, -answer.shape[1] - 1 : -1]
-        return self.language_model.lm_head(before_bld).float()
+        return self._words(before_bld)
 
     @torch.no_grad()
     def answer(
@@ -125,8 +132,7 @@ class PrismaticBackbone(Backbone[PrismaticCfg]):
                 past_key_values=cache,
                 use_cache=True,
             ).last_hidden_state
-            logits_bv = self.language_model.lm_head(hidden_bld[:, -1]).float()
-            chosen.append(choose(logits_bv, place))
+            chosen.append(choose(self._words(hidden_bld[:, -1]), place))
             is_stopped_b |= chosen[-1] == (-1 if stop is None else stop)
             if is_stopped_b.all():
                 break
@@ -243,6 +249,10 @@ class PrismaticBackbone(Backbone[PrismaticCfg]):
         ids, suffix = self.tokenizer.encode(prompt), self.cfg.prompt_suffix_ids
         has_suffix = bool(suffix) and ids[-len(suffix) :] == suffix
         return ids if has_suffix else ids + suffix
+
+    def _words(self, hidden: torch.Tensor) -> torch.Tensor:
+        """The logits of the words that features stand for, float32 [..., V]."""
+        return self.language_model.lm_head(hidden).float()
 
     def _embed(self, ids: torch.Tensor) -> torch.Tensor:
         return self.language_model.model.embed_tokens(ids)

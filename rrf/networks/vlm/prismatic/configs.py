@@ -91,7 +91,7 @@ class PrismaticCfg(BackboneCfg):
     """DINOv2 and SigLIP side by side, a projector, and Llama."""
 
     abilities: typing.ClassVar[frozenset[Ability]] = frozenset(
-        {"pooled", "tokens", "slots", "language"}
+        {"pooled", "tokens", "slots", "slot_words", "language"}
     )
 
     image: ImageRuleCfg = ImageRuleCfg(fit="stretch")

@@ -38,6 +38,9 @@ class ActionTokenHead(ActionHead):
         super().__init__(chunk_length, action_dim)
         self.cfg = cfg
         self.end = last_words(backbone, cfg.num_reserved_tokens, cfg.num_bins)
+        self.first = self.end - cfg.num_bins
+        edges = np.linspace(-1, 1, cfg.num_bins)
+        self.zero = cfg.num_bins - int(np.searchsorted(edges, 0.0, side="right"))
 
     def sample(self, features: Context, generator: Generators, greedy: bool) -> HeadSample:
         """Sample a chunk; `replay` holds the `tokens` [B, T] of the language."""
@@ -45,15 +48,14 @@ class ActionTokenHead(ActionHead):
         device = self.is_executed.device
         uniforms_bt = uniform_rows(len(features), size, generator, device)
         log_probs = []
-        zero = int(encoded(torch.zeros(()), self.end, self.cfg.num_bins))
 
         def choose(logits_bv: torch.Tensor, place: int) -> torch.Tensor:
-            log_probs_bn = self._log_probs(logits_bv)
+            log_probs_bn = self.log_probs(logits_bv)
             words_b = draw(log_probs_bn, None if greedy else uniforms_bt[:, place])
             if self.is_left_out is not None and self.is_left_out[place % self.action_dim]:
-                words_b = torch.full_like(words_b, self.cfg.num_bins - self.end + zero)
+                words_b = torch.full_like(words_b, self.zero)
             log_probs.append(log_probs_bn.gather(1, words_b[:, None]))
-            return self.end - self.cfg.num_bins + words_b
+            return self.first + words_b
 
         tokens_bt = backbone.answer(features.view, size, choose)
         actions_bt = decoded(tokens_bt, self.end, self.cfg.num_bins).float()
@@ -67,9 +69,8 @@ class ActionTokenHead(ActionHead):
         self, features: Context, replay: dict[str, torch.Tensor]
     ) -> tuple[torch.Tensor, torch.Tensor]:
         tokens_bt = replay["tokens"]
-        logits_btv = features.backbone.language_logits(features.view, tokens_bt)
-        log_probs_btn = self._log_probs(logits_btv)
-        words_bt = tokens_bt - (self.end - self.cfg.num_bins)
+        log_probs_btn = self.log_probs(self.logits(features, tokens_bt))
+        words_bt = tokens_bt - self.first
         entropy_bt = -(log_probs_btn.exp() * log_probs_btn).sum(-1)
         return log_probs_btn.gather(-1, words_bt.unsqueeze(-1)).squeeze(-1), entropy_bt
 
@@ -77,9 +78,9 @@ class ActionTokenHead(ActionHead):
         self, features: Context, target_bha: torch.Tensor, is_pad: torch.Tensor
     ) -> tuple[torch.Tensor, dict[str, float]]:
         tokens_bt = encoded(target_bha.flatten(1), self.end, self.cfg.num_bins)
-        logits_btv = features.backbone.language_logits(features.view, tokens_bt)
+        logits_btv = self.logits(features, tokens_bt)
         loss_bt = functional.cross_entropy(logits_btv.transpose(1, 2), tokens_bt, reduction="none")
-        mode_bt = self._log_probs(logits_btv.detach()).argmax(-1) + self.end - self.cfg.num_bins
+        mode_bt = self.log_probs(logits_btv.detach()).argmax(-1) + self.first
         actions_bha = decoded(mode_bt, self.end, self.cfg.num_bins).view_as(target_bha)
         is_right_bt = (mode_bt == tokens_bt).float()
         return masked_mean(loss_bt.view_as(target_bha), is_pad), {
@@ -87,12 +88,15 @@ class ActionTokenHead(ActionHead):
             "loss/token_accuracy": masked_mean(is_right_bt.view_as(target_bha), is_pad).item(),
         }
 
-    def _log_probs(self, logits: torch.Tensor) -> torch.Tensor:
+    def logits(self, features: Context, tokens_bt: torch.Tensor) -> torch.Tensor:
+        """Logits of all words at the place of each token of a chunk, float32 [B, T, V]."""
+        return features.backbone.language_logits(features.view, tokens_bt)
+
+    def log_probs(self, logits: torch.Tensor) -> torch.Tensor:
+        """Log-probabilities of the N action tokens, float32 [..., N], from logits [..., V]."""
         # The temperature is applied only here, so sampling and evaluation cannot disagree.
         temperature = self.cfg.temperature * self.noise_factor
-        return torch.log_softmax(
-            logits[..., self.end - self.cfg.num_bins : self.end] / temperature, dim=-1
-        )
+        return torch.log_softmax(logits[..., self.first : self.end] / temperature, dim=-1)
 
 
 def last_words(backbone: Backbone, num_reserved: int, num_words: int) -> int:

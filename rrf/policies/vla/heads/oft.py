@@ -1,13 +1,16 @@
-"""The heads of OpenVLA-OFT (arXiv:2502.19645): a chunk in one pass, by L1 regression or diffusion.
+"""The heads of OpenVLA-OFT (arXiv:2502.19645): a chunk in one pass, by L1 regression, diffusion, or
+tokens of the language.
 
 The chunk has one slot per step and dimension, step by step. Empty slots are zero vectors; for
 diffusion, they hold the noisy actions. The features of a step's slots are joined and read by a
-residual MLP. The state, and for diffusion the noise level, are tokens after the images.
+residual MLP; for tokens, the language model's own head reads each of them. The state, and for
+diffusion the noise level, are tokens after the images.
 
 The parameters have the names of the published components: `model` or `noise_predictor`,
 `proprio_projector`, `noisy_action_projector`.
 
-Legend: B rows, H steps in an action chunk, A action dimension, S = H A slots, D width of a token.
+Legend: B rows, H steps in an action chunk, A action dimension, S = T = H A slots or tokens, D width
+of a token, V words of the language, N bins.
 """
 
 import math
@@ -28,7 +31,12 @@ from rrf.policies.vla.action_heads import (
     uniform_rows,
 )
 from rrf.policies.vla.context import Context
-from rrf.policies.vla.heads.oft_configs import OFTDiffusionHeadCfg, OFTRegressionHeadCfg
+from rrf.policies.vla.heads.action_tokens import ActionTokenHead, decoded, draw
+from rrf.policies.vla.heads.oft_configs import (
+    OFTDiffusionHeadCfg,
+    OFTRegressionHeadCfg,
+    OFTTokenHeadCfg,
+)
 from rrf.policies.vla.losses import held, masked_mean, without_absent
 
 _CLIP = 1.0  # what the published heads clip actions to
@@ -207,6 +215,58 @@ class OFTDiffusionHead(ActionHead):
         hidden_bsd = features.backbone.fill_slots(features.view, slots_bsd, inserted_bnd, images)
         steps_bhf = hidden_bsd.float().unflatten(1, (self.chunk_length, -1)).flatten(2)
         return self.noise_predictor(steps_bhf).float()
+
+
+class OFTTokenHead(ActionTokenHead):
+    """All action tokens of a chunk at once, each drawn independently of the others given what the
+    policy sees: the OpenVLA-OFT that RLinf (arXiv:2510.06710) and SimpleVLA-RL (arXiv:2509.09674)
+    train. Its log-probability has one element per token.
+
+    Bins, tokens and the restriction of probabilities to the N tokens are those of
+    `ActionTokenHead`. The loss leaves out the end token, which the originals learn too.
+    """
+
+    cfg: OFTTokenHeadCfg
+
+    def __init__(
+        self,
+        cfg: OFTTokenHeadCfg,
+        backbone: Backbone,
+        chunk_length: int,
+        action_dim: int,
+        state_dim: int,
+    ):
+        super().__init__(cfg, backbone, chunk_length, action_dim, state_dim)
+        width = backbone.width
+        self.proprio_projector = TokenProjector(state_dim, width) if cfg.uses_state else None
+
+    def sample(self, features: Context, generator: Generators, greedy: bool) -> HeadSample:
+        """Sample a chunk; `replay` holds the `tokens` [B, T] of the language."""
+        size = self.chunk_length * self.action_dim
+        log_probs_btn = self.log_probs(self._slot_logits(features))
+        uniforms = None
+        if not greedy:
+            device = self.is_executed.device
+            uniforms = uniform_rows(len(features), size, generator, device).flatten()
+        words_bt = draw(log_probs_btn.flatten(0, 1), uniforms).view(-1, size)
+        if self.is_left_out is not None:
+            is_left_out_t = self.is_left_out.repeat(self.chunk_length)
+            words_bt = words_bt.masked_fill(is_left_out_t, self.zero)
+        tokens_bt = self.first + words_bt
+        actions_bt = decoded(tokens_bt, self.end, self.cfg.num_bins).float()
+        return HeadSample(
+            actions_bt.unflatten(1, (self.chunk_length, self.action_dim)),
+            log_probs_btn.gather(-1, words_bt.unsqueeze(-1)).squeeze(-1),
+            {"tokens": tokens_bt},
+        )
+
+    def logits(self, features: Context, tokens_bt: torch.Tensor) -> torch.Tensor:
+        return self._slot_logits(features)  # no token sees another one
+
+    def _slot_logits(self, features: Context) -> torch.Tensor:
+        state_bnd = state_token(features, self.proprio_projector, self.cfg.clips_state)
+        size = self.chunk_length * self.action_dim
+        return features.backbone.slot_logits(features.view, size, state_bnd)
 
 
 def state_token(

@@ -5,6 +5,7 @@ import typing
 from rrf.config import configclass
 from rrf.networks.vlm.configs import Ability
 from rrf.policies.vla.configs import ActionHeadCfg, GaussianDensityCfg
+from rrf.policies.vla.heads.action_tokens_configs import ActionTokenHeadCfg
 
 
 @configclass(builds="rrf.policies.vla.heads.oft:OFTRegressionHead")
@@ -69,6 +70,23 @@ class OFTDiffusionHeadCfg(ActionHeadCfg):
                 f"num_denoise_steps is {self.num_denoise_steps}, allowed: 1 to num_train_steps, "
                 f"{self.num_train_steps}"
             )
+
+
+@configclass(builds="rrf.policies.vla.heads.oft:OFTTokenHead")
+class OFTTokenHeadCfg(ActionTokenHeadCfg):
+    """Each action dimension of each step is a token of the language, all of them decoded in one
+    pass, as RLinf (arXiv:2510.06710) and SimpleVLA-RL (arXiv:2509.09674) train OpenVLA-OFT."""
+
+    reads: typing.ClassVar[Ability] = "slot_words"
+
+    uses_state: bool = False
+    """Whether the state stands as one token after the images."""
+    clips_state: bool = True
+    """Whether the normalised state is clipped to [-1, 1]."""
+
+    @property
+    def sees_state(self) -> bool:
+        return self.uses_state
 
 
 def check_sizes(hidden_features: int, num_blocks: int) -> None:

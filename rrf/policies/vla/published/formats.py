@@ -29,6 +29,7 @@ from rrf.policies.vla.published import (
     groot_settings,
     lerobot_pi,
     openvla,
+    openvla_rl,
     pi_checkpoints,
     pi_norm_stats,
 )
@@ -145,16 +146,19 @@ class OpenVLA:
         return _config(folder).get("model_type") == "openvla"
 
     def preset(self, folder: Path) -> str:
-        is_oft = any(folder.glob("action_head--*.pt"))
-        return "openvla-oft-sft" if is_oft else "openvla-sft"
+        is_tuned = (folder / openvla.STATISTICS).is_file()
+        return openvla_rl.preset_of(folder, _config(folder), is_tuned)
 
     def fitted(self, folder: Path, cfg: VLMPolicyCfg, group: str | None) -> VLMPolicyCfg:
         config = openvla.config_of(folder)
         stats = openvla.norm_stats_of(config, self._dataset(folder, group), cfg.state_dim)
-        return openvla.fitted(folder, cfg).replace(
+        cfg = openvla.fitted(folder, cfg).replace(
             state_dim=cfg.state_dim or len(stats[STATE]["q01"]),
             action_dim=len(stats[ACTION]["q01"]),
         )
+        if (mode := openvla_rl.normalization(cfg)) == "quantile":
+            return cfg
+        return cfg.replace(action_normalization=mode, state_normalization=mode)
 
     def unsaid(self, folder: Path) -> dict[str, str]:
         return {}
@@ -171,16 +175,20 @@ class OpenVLA:
     ) -> None:
         cfg = policy.cfg
         require_written(cfg, "openvla")
-        if isinstance(cfg.backbone, PrismaticCfg) and cfg.action_normalization != "quantile":
+        mode = openvla_rl.normalization(cfg)
+        if isinstance(cfg.backbone, PrismaticCfg) and cfg.action_normalization != mode:
+            span = "q01 to q99" if mode == "quantile" else "the least to the greatest value"
             raise ValueError(
                 f"action_normalization is {cfg.action_normalization}, but programs that read the "
-                "layout of openvla take actions from q01 to q99; train with "
-                "policy.action_normalization=quantile"
+                f"layout of openvla take actions from {span}; train with "
+                f"policy.action_normalization={mode}"
             )
         openvla.write(policy, folder, group or "rrf", norm_stats)
 
     def _dataset(self, folder: Path, group: str | None) -> str:
-        return _chosen_group(openvla.config_of(folder).get("norm_stats") or {}, group, folder)
+        config = openvla.config_of(folder)
+        group = openvla_rl.group_of(config, group)
+        return _chosen_group(config.get("norm_stats") or {}, group, folder)
 
 
 class Groot:

@@ -4,6 +4,8 @@ A folder has config.json with the statistics of its datasets, safetensors, token
 OFT, components such as action_head--100000_checkpoint.pt. Parameters have the same names as ours
 but for `scale_factor`, which timm calls `gamma`, and for the blocks that FiLM wraps: those are
 plain in the safetensors and wrapped in vision_backbone--*.pt, which also holds unmerged adapters.
+Of OpenVLA-OFT with tokens, the projector of the state may stand among the safetensors, and the
+critic of training, which is left out (`openvla_rl`).
 
 Statistics become those of a dataset of ours: `proprio` is the state, and `mask` says which
 dimensions are normalised. Where a range is empty, its upper end is raised by 1e-8, as in OFT's own
@@ -36,6 +38,7 @@ from rrf.networks.vlm.prismatic.configs import OPENVLA_IMAGE, PrismaticCfg
 from rrf.networks.vlm.prismatic.names import own_name, published_name
 from rrf.networks.vlm.weights import check_names, plain_tensors, weight_files
 from rrf.policies.vla.heads.action_tokens_configs import ActionTokenHeadCfg
+from rrf.policies.vla.published import openvla_rl
 from rrf.policies.vla.published.folders import with_tokenizer
 from rrf.policies.vla.vlm import VLMPolicy
 from rrf.policies.vla.vlm_configs import VLMPolicyCfg
@@ -48,9 +51,10 @@ _COMPONENTS = {
     "noisy_action_projector": "head.noisy_action_projector.",
     "action_head": "head.",
 }
+_CRITIC = "value_head."
 _OWN = ("head.log_std_ha",)  # the std of reinforcement learning, which no published file has
 _EMPTY_RANGE = 1e-8
-_STATISTICS = "dataset_statistics.json"
+STATISTICS = "dataset_statistics.json"
 _ONLY = {
     "image_resize_strategy": "resize-naive",
     "use_fused_vision_backbone": True,
@@ -73,7 +77,6 @@ _HARMLESS = {
     "model_type": "checked",
 }
 _JPEG_QUALITY = 95  # of TensorFlow's encode_jpeg
-_AS_THEIRS = (OPENVLA_IMAGE.filter, OPENVLA_IMAGE.keeps, "lower")
 _OURS = "rrf"  # in config.json: how a policy of rrf sees images and reads instructions
 _ADAPTER_ALPHA = 16  # OFT's alpha is the rank, but at most this
 
@@ -128,9 +131,12 @@ def fitted(folder: Path, cfg: VLMPolicyCfg) -> VLMPolicyCfg:
     policy of rrf that was written into the folder did."""
     config, backbone = config_of(folder), _backbone_cfg(cfg)
     _check_config(config, backbone, folder / "config.json")
+    cfg = openvla_rl.fitted(cfg, config)
+    backbone = _backbone_cfg(cfg)
     if (ours := config.get(_OURS)) is None:
         size = tuple(config.get("image_sizes") or backbone.image.size)
         image = OPENVLA_IMAGE.replace(size=size, jpeg_quality=_JPEG_QUALITY)
+        image = openvla_rl.image_of(config, image)
         backbone = backbone.replace(image=image, instructions="lower")
         return cfg.replace(backbone=backbone, clips_state=cfg.head.sees_state)
     image = ImageRuleCfg.from_dict(ours["image"])
@@ -169,7 +175,9 @@ def tensors_of(folder: Path, film: bool) -> dict[str, Published]:
     for file in weight_files(folder):
         with safetensors.safe_open(file, "pt") as shard:
             for name in shard.keys():  # noqa: SIM118 (not a mapping)
-                tensors[_BACKBONE + own_name(name, film)] = (
+                if name.startswith(_CRITIC):
+                    continue
+                tensors[_place(name, film)] = (
                     tuple(shard.get_slice(name).get_shape()),
                     functools.partial(_load, file, name),
                 )
@@ -181,6 +189,13 @@ def tensors_of(folder: Path, film: bool) -> dict[str, Published]:
             name = _VISION + name.removeprefix(_VISION)
             tensors[_BACKBONE + own_name(name, film)] = _in_memory(tensor)
     return tensors
+
+
+def _place(name: str, film: bool) -> str:
+    """Our name of a published parameter among the safetensors."""
+    if name.startswith("proprio_projector."):
+        return f"head.{name}"
+    return _BACKBONE + own_name(name, film)
 
 
 def merged(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -211,6 +226,7 @@ def write(policy: VLMPolicy, folder: str | Path, dataset: str, norm_stats: Mappi
         norm_stats: Those it was built with.
     """
     folder, cfg = Path(folder), _backbone_cfg(policy.cfg)
+    of_tokens = openvla_rl.settings_of(policy.cfg)
     folder.mkdir(parents=True, exist_ok=True)
     tensors = {name: value.detach().cpu() for name, value in merged_weights(policy).items()}
     backbone = {n.removeprefix(_BACKBONE): t for n, t in tensors.items() if n.startswith(_BACKBONE)}
@@ -228,9 +244,12 @@ def write(policy: VLMPolicy, folder: str | Path, dataset: str, norm_stats: Mappi
         (folder / name).write_text(text, encoding="utf-8")
     stats = {"action": dict(norm_stats[ACTION]), "proprio": dict(norm_stats[STATE])}
     text = {"model_type": "llama", "vocab_size": cfg.language.vocabulary_size}
-    if (cfg.image.filter, cfg.image.keeps, cfg.instructions) != _AS_THEIRS:
+    theirs = openvla_rl.image_of(of_tokens, OPENVLA_IMAGE)
+    used, expected = ((rule.filter, rule.keeps) for rule in (cfg.image, theirs))
+    if (*used, cfg.instructions) != (*expected, "lower"):
+        kept = "all" if theirs.keeps == 1 else "the middle 90 %"
         warnings.warn(
-            "other programs resize images with Lanczos, keep the middle 90 % of their area and "
+            f"other programs resize images with {theirs.filter}, keep {kept} of their area and "
             "write instructions in small letters; this policy was trained with filter "
             f"{cfg.image.filter}, {cfg.image.keeps**2:.0%} of the area, and instructions "
             f"{cfg.instructions} (policy.backbone.image, policy.backbone.instructions)",
@@ -253,6 +272,7 @@ def write(policy: VLMPolicy, folder: str | Path, dataset: str, norm_stats: Mappi
     if isinstance(policy.cfg.head, ActionTokenHeadCfg):
         config["n_action_bins"] = policy.cfg.head.num_bins
         config["pad_to_multiple_of"] = policy.cfg.head.num_reserved_tokens
+    config |= of_tokens
     (folder / "config.json").write_text(json.dumps(config, indent=1), encoding="utf-8")
 
 
@@ -285,7 +305,7 @@ def config_of(folder: Path) -> dict:
             f"{file} is of model_type '{config.get('model_type')}', expected 'openvla': this is a "
             "checkpoint of another family"
         )
-    statistics = folder / _STATISTICS
+    statistics = folder / STATISTICS
     if statistics.is_file():  # of a fine-tuning; config.json then has those of its base
         config["norm_stats"] = read_object(statistics)
     return config
@@ -311,8 +331,8 @@ def _check_config(config: Mapping, cfg: PrismaticCfg, file: Path) -> None:
     from transformers import PretrainedConfig
 
     known = {*_ONLY, *_HONOURED, *_HARMLESS, *PretrainedConfig().to_dict()}
-    if unknown := next((name for name in config if name not in known), None):
-        raise ValueError(f"{file} has the setting {unknown}, which is not known to be harmless")
+    added = {name: value for name, value in config.items() if name not in known}
+    openvla_rl.SETTINGS.check(file, added)
 
 
 def _check_sizes(config: Mapping, cfg: VLMPolicyCfg, folder: Path) -> None:
@@ -327,6 +347,7 @@ def _check_sizes(config: Mapping, cfg: VLMPolicyCfg, folder: Path) -> None:
             ("pad_to_multiple_of", config.get("pad_to_multiple_of"),
              "head.num_reserved_tokens", head.num_reserved_tokens),
         ]  # fmt: skip
+    pairs += openvla_rl.sizes(config, cfg)
     for published_key, value, field, expected in pairs:
         if value is not None and value != expected:
             raise ValueError(

@@ -18,7 +18,11 @@ from rrf.policies.vla.heads.oft import (
     TokenProjector,
     level_embedding,
 )
-from rrf.policies.vla.heads.oft_configs import OFTDiffusionHeadCfg, OFTRegressionHeadCfg
+from rrf.policies.vla.heads.oft_configs import (
+    OFTDiffusionHeadCfg,
+    OFTRegressionHeadCfg,
+    OFTTokenHeadCfg,
+)
 from rrf.policies.vla.published.openvla import norm_stats_of
 from rrf.policies.vla.vlm_configs import VLMPolicyCfg
 from tests.closeness import assert_close
@@ -30,6 +34,7 @@ from tests.policies.vla.test_vlm import NORM_STATS
 TOKENIZER, HEADS = "openvla_action_tokenizer.npz", "openvla_oft_heads.npz"
 TOKENS = ActionTokenHeadCfg(num_bins=20, num_reserved_tokens=4)
 REGRESSION = OFTRegressionHeadCfg(hidden_features=32)
+OFT_TOKENS = OFTTokenHeadCfg(num_bins=20, num_reserved_tokens=4, uses_state=True)
 DIFFUSION = OFTDiffusionHeadCfg(hidden_features=32, num_train_steps=10, num_denoise_steps=5)
 
 
@@ -162,7 +167,9 @@ def test_ddim_is_that_of_diffusers():
         assert_close(found, expected)
 
 
-@pytest.mark.parametrize("head", [TOKENS, REGRESSION, DIFFUSION], ids=lambda h: type(h).__name__)
+@pytest.mark.parametrize(
+    "head", [TOKENS, REGRESSION, DIFFUSION, OFT_TOKENS], ids=lambda h: type(h).__name__
+)
 def test_the_loss_falls(head):
     torch.manual_seed(0)
     policy = policy_cfg(head).build(NORM_STATS)
@@ -173,7 +180,9 @@ def test_the_loss_falls(head):
     assert policy.sample(observation()).actions.shape == (2, 2, 3)
 
 
-@pytest.mark.parametrize("head", [TOKENS, REGRESSION], ids=lambda head: type(head).__name__)
+@pytest.mark.parametrize(
+    "head", [TOKENS, REGRESSION, OFT_TOKENS], ids=lambda head: type(head).__name__
+)
 @pytest.mark.parametrize("factor", [1.0, 1.7])
 def test_a_sample_has_the_same_probability_when_it_is_evaluated(head, factor):
     torch.manual_seed(0)
@@ -187,7 +196,9 @@ def test_a_sample_has_the_same_probability_when_it_is_evaluated(head, factor):
     assert policy.backbone.projector.fc1.weight.grad.abs().sum() > 0
 
 
-@pytest.mark.parametrize("head", [TOKENS, REGRESSION, DIFFUSION], ids=lambda h: type(h).__name__)
+@pytest.mark.parametrize(
+    "head", [TOKENS, REGRESSION, DIFFUSION, OFT_TOKENS], ids=lambda h: type(h).__name__
+)
 def test_a_sampled_row_depends_on_its_own_generator_alone(head):
     torch.manual_seed(0)
     policy, seen = policy_cfg(head).build(NORM_STATS), observation(4)
@@ -204,7 +215,9 @@ def test_a_sampled_row_depends_on_its_own_generator_alone(head):
     assert np.array_equal(greedy, policy.sample(seen, greedy=True).actions)
 
 
-@pytest.mark.parametrize("head", [TOKENS, REGRESSION, DIFFUSION], ids=lambda h: type(h).__name__)
+@pytest.mark.parametrize(
+    "head", [TOKENS, REGRESSION, DIFFUSION, OFT_TOKENS], ids=lambda h: type(h).__name__
+)
 def test_padded_steps_do_not_change_the_loss(head):
     torch.manual_seed(0)
     policy = policy_cfg(head).build(NORM_STATS).eval()
