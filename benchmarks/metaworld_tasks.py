@@ -137,7 +137,7 @@ def _play(
     while not is_success and episode.num_steps < HORIZON:
         seen.append(episode.observation)
         actions.append(teacher.action(seen[-1]))
-        _, is_success, _ = engine.advance(episode, actions[-1][None], HORIZON)
+        ((_, is_success),) = engine.advance(episode, actions[-1][None], HORIZON)
     return is_success, Demonstration(np.stack(seen), np.stack(actions))
 
 

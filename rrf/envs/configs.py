@@ -6,6 +6,7 @@ images also needs a name in `rrf.envs.ENVS`.
 """
 
 import typing
+from collections.abc import Collection
 
 from rrf.config import Cfg, configclass, did_you_mean, require_at_least_one, trust
 
@@ -24,6 +25,7 @@ class VecEnvCfg(Cfg):
     Those that a subclass adds for its simulator are set by a protocol's `env_options` only.
     """
 
+    left_out_if_empty: typing.ClassVar[Collection[str]] = ("ignore_terminations",)
     simulator: typing.ClassVar[str]
     """The simulator's name in error messages."""
     has_expert: typing.ClassVar[bool] = False
@@ -34,6 +36,8 @@ class VecEnvCfg(Cfg):
     packages: typing.ClassVar[tuple[str, ...]] = ()
     """Packages whose version decides how the simulator moves and draws. It is part of what a policy
     is evaluated under."""
+    can_ignore_terminations: typing.ClassVar[bool] = False
+    """Whether episodes can go on after success (`ignore_terminations`)."""
     can_repeat: typing.ClassVar[bool] = False
     """Whether a demonstration can be repeated in other initial states."""
     control_hz: typing.ClassVar[int]
@@ -61,11 +65,19 @@ class VecEnvCfg(Cfg):
     draws_final: bool = True
     """Whether to draw the last images of an episode, on which no action follows. If not, they are
     black."""
+    ignore_terminations: bool = False
+    """Whether an episode goes on to its horizon after success, as with RLinf's field of this
+    name."""
 
     def __post_init__(self):
         require_at_least_one(
             self, "num_envs", "chunk_length", "action_repeat", "max_episode_steps", "image_size"
         )
+        if self.ignore_terminations and not self.can_ignore_terminations:
+            raise ValueError(
+                f"ignore_terminations is true, but episodes of {self.simulator} end with success; "
+                "set ignore_terminations=false"
+            )
         for task, steps in self.horizons.items():
             if task not in self.tasks:
                 near = did_you_mean(task, self.tasks)

@@ -14,8 +14,10 @@ from rrf.envs.vec_env import InitialState, Step
 class Slots:
     """The state of `num_envs` slots, each empty, running or ended."""
 
-    def __init__(self, num_envs: int):
-        self.num_envs = num_envs
+    def __init__(self, num_envs: int, ignores_success: bool = False):
+        """`ignores_success`: episodes end at their horizon only."""
+        self.num_envs, self._ignores_success = num_envs, ignores_success
+        self._was_solved = np.zeros(num_envs, bool)
         self._has_episode = np.zeros(num_envs, bool)
         self._has_ended = np.zeros(num_envs, bool)
         self._num_steps = np.zeros(num_envs, np.int64)
@@ -83,7 +85,7 @@ class Slots:
     def begin(self, slots: Sequence[int]) -> None:
         """Mark slots as running, at step 0."""
         self._has_episode[slots] = True
-        self._has_ended[slots] = False
+        self._has_ended[slots] = self._was_solved[slots] = False
         self._num_steps[slots] = 0
 
     def clear(self, slots: Sequence[int]) -> None:
@@ -102,23 +104,39 @@ class Slots:
         success: np.ndarray,
         truncated: np.ndarray,
         steps: np.ndarray,
+        rewards: np.ndarray | None = None,
+        success_at_end: np.ndarray | None = None,
     ) -> Step:
         """Mark the slots whose episode ended and build the `Step` of one call.
 
-        All arrays are [B], in the order of `slots`.
+        All arrays are in the order of `slots`.
+
+        Args:
+            success: bool [B], solved in this chunk.
+            truncated: bool [B], the horizon was reached; not by an episode that success ended.
+            rewards: float32 [B, H], of each action step; None if it is not known.
+            success_at_end: bool [B], solved where the chunk ended; None: where it was solved.
         """
-        ended = success | truncated
+        extras = {"success_at_end": (success if success_at_end is None else success_at_end).copy()}
+        if rewards is not None:
+            extras["rewards"] = rewards
+        terminated = success.copy()
+        if self._ignores_success:
+            self._was_solved[slots] |= success
+            terminated[:], success = False, self._was_solved[slots]
+        ended = terminated | truncated
         self._has_ended[slots] = ended
         self._num_steps[slots] += steps
         final = rows_of(observation, np.flatnonzero(ended)) if ended.any() else None
         return Step(
             observation=observation,
             reward=reward,
-            terminated=success.copy(),
+            terminated=terminated,
             truncated=truncated,
             success=success,
             steps=steps,
-            extras={
+            extras=extras
+            | {
                 "time_outs": truncated.copy(),
                 "final_obs": final,
                 "log": self._log(np.asarray(slots), success, ended),

@@ -34,13 +34,14 @@ class Step:
 
     observation: "Observation"
     reward: np.ndarray  # float32 [B], summed over the executed steps of the chunk
-    terminated: np.ndarray  # bool [B], the task itself ended (here: success)
+    terminated: np.ndarray  # bool [B], the task itself ended (by success, if that ends episodes)
     truncated: np.ndarray  # bool [B], the horizon was reached first
     success: np.ndarray  # bool [B], solved at this or an earlier step
     steps: np.ndarray  # int64 [B], action steps executed in this chunk (1..H)
-    extras: dict[
-        str, typing.Any
-    ]  # "time_outs" bool [B]; "log" dict[str, float]; "final_obs" Observation | None
+    extras: dict[str, typing.Any]
+    """time_outs (bool [B]), log (dict[str, float]), final_obs (Observation | None), success_at_end
+    (bool [B], solved where the chunk ended) and, where the simulator tells it, rewards (float32
+    [B, H]: of each action step, 0 where none was executed)."""
 
 
 class VecEnv(typing.Protocol):

@@ -34,6 +34,7 @@ from rrf.storage.trajectories import Job, PlayedEpisode
 _EPISODE_TENSORS = ("log_prob", "value")
 _EPISODE_ARRAYS = ("reward", "steps")
 _EPISODE_FACTS = ("success", "truncated", "final_value", "policy_version", "reset_digest")
+_EPISODE_FACTS += ("weight", "stopped_early", "step_reward", "success_at_end", "steps_to_success")
 
 
 RANK = "rrf.orchestra.actor_group:ActorRank"

@@ -154,7 +154,8 @@ class ActorRole:
         names = logged[0]
         metrics = {n: torch.stack([row[n].float() for row in logged]).mean() for n in names}
         values = {name: value.item() for name, value in metrics.items()} | _batch_metrics(batch)
-        return values | {"actor/learning_rate": self._peak_lrs[0] * lr_factor}
+        policy_lr = self._peak_lrs[0] * lr_factor
+        return values | {"actor/learning_rate": policy_lr, "actor/lr": policy_lr}
 
     def log_probs(self, observation: Observation, replay: dict[str, torch.Tensor]) -> torch.Tensor:
         """Log-probabilities of choices made earlier, by the weights of now, float32 [B, K]."""

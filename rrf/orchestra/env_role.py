@@ -64,8 +64,9 @@ class EnvRole:
 
         Returns:
             results: One dict per episode of `actions`: id, reward, steps, is_over, success,
-                truncated, and, with `keeps_final`, final (an observation) of truncated episodes.
-                What `_of_ended` adds is in the results of episodes that are over.
+                success_at_end, truncated, where the environment tells it rewards (float32 [steps],
+                of each action), and, with `keeps_final`, final (an observation) of truncated
+                episodes. What `_of_ended` adds is in the results of episodes that are over.
             worked: When this call began and ended, by `time.time`, and seconds by activity.
             ids: The jobs that now wait for an action.
             image/<camera>, state, instruction: Their observations, in the same order.
@@ -78,7 +79,7 @@ class EnvRole:
         if not slots:
             return self._answer([], jobs, begun)
         step = self._execute(slots, actions)
-        results = []
+        results, at_end = [], solved_at_end(step)
         for row, slot in enumerate(slots):
             is_over = bool(step.terminated[row] or step.truncated[row])
             result = {
@@ -87,8 +88,11 @@ class EnvRole:
                 "steps": int(step.steps[row]),
                 "is_over": is_over,
                 "success": bool(step.success[row]),
+                "success_at_end": bool(at_end[row]),
                 "truncated": bool(step.truncated[row]),
             }
+            if "rewards" in step.extras:
+                result["rewards"] = step.extras["rewards"][row, : result["steps"]]
             if self._keeps_final and step.truncated[row]:
                 result["final"] = to_plain(rows_of(step.observation, [row]))
             results.append(result | (self._of_ended(slot) if is_over else {}))
@@ -140,6 +144,11 @@ class EnvRole:
         parts = {name: spent - before.get(name, 0.0) for name, spent in after.items()}
         answer["worked"] = (begin_s, end_s, parts or {"simulation": 1.0})
         return answer
+
+
+def solved_at_end(step: Step) -> np.ndarray:
+    """Bool [B]: solved where the chunk ended."""
+    return step.extras.get("success_at_end", step.success)
 
 
 def to_plain(observation: Observation) -> dict[str, typing.Any]:

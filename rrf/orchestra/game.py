@@ -34,6 +34,8 @@ class Playing:
     )  # the observations of a batch, the sample for it, the row of this episode
     rewards: list[float] = dataclasses.field(default_factory=list)
     steps: list[int] = dataclasses.field(default_factory=list)
+    step_rewards: list[np.ndarray] = dataclasses.field(default_factory=list)
+    steps_to_success: int | None = None
     was_tested: bool = False  # for hope
     weight: float = 1.0
 
@@ -90,6 +92,10 @@ class Game:
         playing = self._playing[result["id"]]
         playing.rewards.append(result["reward"])
         playing.steps.append(result["steps"])
+        if "rewards" in result:
+            playing.step_rewards.append(result["rewards"])
+        if result["success"] and playing.steps_to_success is None:
+            playing.steps_to_success = sum(playing.steps)
         if result["is_over"]:
             if "final" in result:
                 result["seen"] = playing.history.seen(from_plain(result["final"]))
@@ -146,4 +152,7 @@ def _finished(playing: Playing, result: dict, version: int) -> PlayedEpisode:
         recording=result.get("recording"),
         stopped_early=result.get("stopped_early", False),
         weight=playing.weight,
+        step_reward=np.concatenate(playing.step_rewards) if playing.step_rewards else None,
+        success_at_end=result.get("success_at_end", result["success"]),
+        steps_to_success=playing.steps_to_success,
     )

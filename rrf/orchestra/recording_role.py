@@ -24,7 +24,7 @@ from rrf.atomic import digest_of
 from rrf.data.schema import Observation
 from rrf.envs.observations import join, rows_of
 from rrf.envs.vec_env import ExpertVecEnv, InitialState, Step
-from rrf.orchestra.env_role import EnvRole, to_plain
+from rrf.orchestra.env_role import EnvRole, solved_at_end, to_plain
 
 
 class RecordingRole(EnvRole):
@@ -85,22 +85,30 @@ class RecordingRole(EnvRole):
             running = [slot for row, slot in enumerate(running) if not over[row]]
             if not running:
                 break
-        return self._merged([steps[slot] for slot in slots], [self._rows[slot] for slot in slots])
+        merged = [steps[slot] for slot in slots], [self._rows[slot] for slot in slots]
+        return self._merged(*merged, actions.shape[1])
 
     def _merged(
-        self, steps: Sequence[Sequence[tuple[Step, int]]], observations: Sequence[Observation]
+        self,
+        steps: Sequence[Sequence[tuple[Step, int]]],
+        observations: Sequence[Observation],
+        chunk_length: int,
     ) -> Step:
         """The steps of each slot as one."""
         last = [of_slot[-1] for of_slot in steps]
-        rewards = [sum(float(step.reward[row]) for step, row in of_slot) for of_slot in steps]
+        single = [[float(step.reward[row]) for step, row in of_slot] for of_slot in steps]
+        padded = [[*rewards, *[0.0] * (chunk_length - len(rewards))] for rewards in single]
         return Step(
             observation=join(observations),
-            reward=np.array(rewards, np.float32),
+            reward=np.array([sum(rewards) for rewards in single], np.float32),
             terminated=np.array([step.terminated[row] for step, row in last]),
             truncated=np.array([step.truncated[row] for step, row in last]),
             success=np.array([step.success[row] for step, row in last]),
             steps=np.array([len(of_slot) for of_slot in steps], np.int64),
-            extras={},
+            extras={
+                "rewards": np.array(padded, np.float32),
+                "success_at_end": np.array([solved_at_end(step)[row] for step, row in last]),
+            },
         )
 
 

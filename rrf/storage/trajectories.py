@@ -37,7 +37,7 @@ class PlayedEpisode:
     value: torch.Tensor  # float32 [T, V], NaN [T, 1] without a critic
     reward: np.ndarray  # float32 [T], the environment's own
     steps: np.ndarray  # int64 [T], steps executed of each chunk, 1..H
-    success: bool
+    success: bool  # solved at any time
     truncated: bool  # the horizon was reached before the task ended
     final_value: float  # value of the last observation of a truncated episode, else NaN
     policy_version: int
@@ -48,6 +48,12 @@ class PlayedEpisode:
     final_replay: dict[str, torch.Tensor] | None = None
     """`replay` of the greedy choice in the last observation of a truncated episode; None if that
     was not seen."""
+    step_reward: np.ndarray | None = None
+    """float32 [num_steps], the environment's own of each action; None if it did not tell."""
+    success_at_end: bool | None = None
+    """Whether the task was solved when the episode ended; None: as `success`."""
+    steps_to_success: int | None = None
+    """Action steps until the end of the first chunk in which it was solved; None: `num_steps`."""
 
     def __len__(self) -> int:
         return len(self.reward)

@@ -7,6 +7,7 @@ import numpy as np
 from rich.console import Console
 
 from rrf.cli import dataset_training
+from rrf.runners.vla_rl.film_configs import FilmCfg
 from tests.runners.vla_rl.conftest import build, runner_cfg
 from tests.runners.vla_rl.toy import TASKS
 
@@ -49,3 +50,24 @@ def test_validations_and_rollouts_are_filmed_a_tile_per_task(tmp_path):
     assert height >= 160
     captions = [frame[-14:] for frame in (frames[0], frames[-1])]
     assert not np.array_equal(*captions)  # the last one says how it ended
+
+
+def test_films_may_show_more_tiles_without_numbers_or_nothing(tmp_path):
+    heights = {}
+    for name, films in {
+        "plain": FilmCfg(numbers=False),
+        "numbers": FilmCfg(),
+        "six": FilmCfg(tiles=6, fps=2),
+        "none": None,
+    }.items():
+        build(runner_cfg(max_rounds=1, films=films), tmp_path / name).run()
+        video = tmp_path / name / "videos/train_round_1.mp4"
+        if films is None:
+            assert not video.exists()
+            continue
+        with av.open(str(video)) as container:
+            frame = next(container.decode(video=0))
+            heights[name] = (frame.height, frame.width, container.streams.video[0].average_rate)
+    assert heights["plain"][:2] == (178, 320)
+    assert heights["numbers"] == (196, 320, 4)  # one more line of 18 pixels
+    assert heights["six"] == (392, 480, 2)  # two rows of three tiles

@@ -4,6 +4,17 @@ import typing
 
 from rrf.config import Cfg, configclass, require_not_negative, require_positive
 
+SUCCESS, ENV = "success", "env"  # rewards that need no function
+
+
+def require_reward(reward: str) -> None:
+    """Raise ValueError for what cannot be rewarded."""
+    if reward not in (SUCCESS, ENV) and ":" not in reward:
+        raise ValueError(
+            f"reward is '{reward}', allowed: {SUCCESS}, {ENV}, or a function of yours as "
+            "module:function"
+        )
+
 
 @configclass
 class AugmentationCfg(Cfg):
@@ -86,8 +97,16 @@ class PolicyGradientCfg(Cfg):
     """Estimator of the KL penalty. k3 has a useful gradient; the gradient of k1 is 0 on average."""
     entropy_coef: float = 0.0
     """Weight of the entropy bonus."""
+    reward: str = SUCCESS
+    """What is rewarded. success: 1 when the task is solved, less `time_cost`. env: what the
+    environment gives for each action. module:function: a function of yours, which is given a
+    `rrf.storage.trajectories.PlayedEpisode` and returns a reward for each executed action."""
+    reward_scale: float = 1.0
+    """Factor on all rewards. Advantages are normalised, so that it matters for the critic only."""
+    relative_reward: bool = False
+    """Reward the change from action to action: for rewards that say how far the task has come."""
     time_cost: float = 0.3
-    """Reward that a success loses if it takes the whole horizon; a faster one loses
+    """With reward=success: what a success loses if it takes the whole horizon; a faster one loses
     proportionally less. An instant success earns 1."""
     num_epochs: int = 2
     """Passes over the rows of a round."""
@@ -120,6 +139,13 @@ class PolicyGradientCfg(Cfg):
             raise ValueError(
                 f"kl_coef is {self.kl_coef} and entropy_coef {self.entropy_coef}, allowed: 0 or "
                 "more"
+            )
+        require_reward(self.reward)
+        require_positive(self, "reward_scale")
+        if self.relative_reward and self.reward == SUCCESS:
+            raise ValueError(
+                "relative_reward is true, but reward=success is given only once in an episode; set "
+                "reward=env or relative_reward=false"
             )
         if not 0 <= self.time_cost < 1:
             raise ValueError(f"time_cost is {self.time_cost}, allowed: from 0 to below 1")

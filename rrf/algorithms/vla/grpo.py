@@ -1,8 +1,8 @@
 """Policy gradients without a critic over action chunks: GRPO, and REINFORCE with other baselines.
 
-The score of an episode is 1 for a success, reduced a little if it was slow, and 0 for a failure.
-Its advantage compares it with other episodes, and every chunk of the episode gets this advantage. A
-group is the episodes that started from the same initial state.
+The score of an episode is the sum of its rewards: by default 1 for a success, reduced a little if
+it was slow, and 0 for a failure. Its advantage compares it with other episodes, and every chunk of
+the episode gets this advantage. A group is the episodes that started from the same initial state.
 
 | algorithm | advantage of an episode |
 |---|---|
@@ -20,8 +20,8 @@ from collections.abc import Sequence
 import torch
 
 from rrf.algorithms.returns import group_advantages, leave_one_out_advantages, normalize
-from rrf.algorithms.vla.configs import GRPOCfg, ReinforceCfg
-from rrf.algorithms.vla.policy_gradient import PolicyGradient, row_weights, success_reward
+from rrf.algorithms.vla.configs import SUCCESS, GRPOCfg, ReinforceCfg
+from rrf.algorithms.vla.policy_gradient import PolicyGradient, row_weights
 from rrf.storage.trajectories import PlayedEpisode, RolloutBatch, flatten
 
 
@@ -52,7 +52,7 @@ class OutcomeGradient(PolicyGradient):
         )
 
     def _score(self, episode: PlayedEpisode, horizon: int) -> float:
-        reward = success_reward(episode, horizon, self.cfg.time_cost)
+        reward = self.rewards.total(episode, horizon)
         if share := self.cfg.overlong_share:
             steps = horizon if episode.stopped_early else episode.num_steps
             reward -= max(0.0, (steps / horizon - (1 - share)) / share)
@@ -63,7 +63,10 @@ class GRPO(OutcomeGradient):
     """See the module."""
 
     cfg: GRPOCfg
-    needs_contrast = True
+
+    def __init__(self, cfg: GRPOCfg, policy, reference=None):
+        super().__init__(cfg, policy, reference)
+        self.needs_contrast = cfg.reward == SUCCESS
 
     def advantages(self, scores_ng: torch.Tensor) -> torch.Tensor:
         return group_advantages(scores_ng, use_std=self.cfg.uses_std)
@@ -76,7 +79,7 @@ class Reinforce(OutcomeGradient):
 
     def __init__(self, cfg: ReinforceCfg, policy, reference=None):
         super().__init__(cfg, policy, reference)
-        self.needs_contrast = cfg.baseline != "batch"
+        self.needs_contrast = cfg.baseline != "batch" and cfg.reward == SUCCESS
 
     def advantages(self, scores_ng: torch.Tensor) -> torch.Tensor:
         match self.cfg.baseline:

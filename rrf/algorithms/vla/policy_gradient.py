@@ -21,6 +21,7 @@ from rrf.algorithms.vla.losses import (
     row_means,
     surrogate_metrics,
 )
+from rrf.algorithms.vla.rewards import Rewards
 from rrf.policies.policy import Evaluation, Policy
 from rrf.storage.trajectories import PlayedEpisode, RolloutBatch
 
@@ -48,6 +49,11 @@ class PolicyGradient:
         self.cfg = cfg
         self.policy = policy
         self.reference = reference
+        self.rewards = Rewards(cfg.reward, cfg.reward_scale, cfg.relative_reward, cfg.time_cost)
+
+    def episode_return(self, episode: PlayedEpisode, horizon: int) -> float:
+        """The sum of an episode's rewards."""
+        return self.rewards.total(episode, horizon)
 
     def batch(self, groups: Sequence[Sequence[PlayedEpisode]], horizon: int) -> RolloutBatch:
         """Rows with advantages, from groups of episodes of at most `horizon` steps."""
@@ -118,14 +124,6 @@ class PolicyGradient:
             "actor/behavior_clipfrac": aggregate((~clipped.is_kept).float(), mask[level]),
         }
         return clipped.surrogate, mask[level] & clipped.is_kept, metrics
-
-
-def success_reward(episode: PlayedEpisode, horizon: int, time_cost: float) -> float:
-    """The reward at an episode's end: 1 - time_cost * steps / horizon for a success, else 0; times
-    its weight."""
-    if not episode.success:
-        return 0.0
-    return episode.weight * (1 - time_cost * episode.num_steps / horizon)
 
 
 def row_weights(lengths: Sequence[int], weighting: str) -> list[torch.Tensor]:

@@ -18,8 +18,8 @@ from rrf.algorithms.vla.policy_gradient import (
     Metrics,
     PolicyGradient,
     row_weights,
-    success_reward,
 )
+from rrf.algorithms.vla.rewards import by_decision
 from rrf.policies.policy import Policy
 from rrf.storage.trajectories import PlayedEpisode, RolloutBatch, flatten
 
@@ -59,13 +59,15 @@ class VLAPPO(PolicyGradient):
         lengths = [e.num_steps if cfg.reward_level == "action" else len(e) for e in episodes]
         shape = (max(lengths), len(episodes))
         rewards_tb, values_tb = torch.zeros(shape), torch.zeros(shape[0] + 1, shape[1])
+        rewards = [self._rewards(episode, horizon) for episode in episodes]
         last_b = add_time_limit_bootstrap(
-            torch.tensor([success_reward(e, horizon, cfg.time_cost) for e in episodes]),
+            torch.stack([of_episode[-1] for of_episode in rewards]),
             torch.tensor([episode.truncated for episode in episodes]),
             torch.tensor([episode.final_value for episode in episodes]),
             cfg.gamma,
         )
         for column, (episode, length) in enumerate(zip(episodes, lengths, strict=True)):
+            rewards_tb[:length, column] = rewards[column]
             rewards_tb[length - 1, column] = last_b[column]
             values_tb[:length, column] = episode.value.flatten()[:length]
         is_inside_tb = torch.arange(shape[0]).unsqueeze(1) < torch.tensor(lengths)
@@ -80,6 +82,13 @@ class VLAPPO(PolicyGradient):
             _rows(returns_tb, episodes, lengths),
             chunk_length=self.policy.chunk_length,
         )
+
+    def _rewards(self, episode: PlayedEpisode, horizon: int) -> torch.Tensor:
+        """The reward of each time step, float32."""
+        rewards = self.rewards.of(episode, horizon)
+        if self.cfg.reward_level == "chunk":
+            rewards = by_decision(rewards, episode)
+        return torch.from_numpy(rewards).float()
 
     def loss(self, rows: RolloutBatch, round_number: int) -> tuple[torch.Tensor, Metrics]:
         """See `PolicyGradient.loss`; in the first rounds only the critic learns."""
@@ -104,7 +113,8 @@ class VLAPPO(PolicyGradient):
             loss = (row_means(elementwise, mask) * rows.weight).mean()
         return loss, {
             "actor/value_loss": loss.detach(),
-            "critic/value_clip_ratio": aggregate(is_clipped.float(), mask),
+            "actor/value_clip_ratio": (clip_ratio := aggregate(is_clipped.float(), mask)),
+            "critic/value_clip_ratio": clip_ratio,
         }
 
 

@@ -1,8 +1,8 @@
 """SAC over a frozen policy: learns the actor of a `ResidualVLA` from whole episodes.
 
 The decision process is a semi-Markov one: a decision is a chunk, which lasts k <= H actions. With
-the reward r of an episode being 1 at a success, at the last action, and 0 elsewhere, the target of
-a chunk's value is
+the reward r_i of each action, by default 1 at a success, at the last action, and 0 elsewhere, the
+target of a chunk's value is
 
     sum_{i < k} gamma^i r_i + gamma^k (min Q'(s', a') - alpha log p(a'|s')),
 
@@ -26,6 +26,7 @@ from torch import nn
 from rrf.algorithms.off_policy.learner import Batch
 from rrf.algorithms.off_policy.sac import SAC, Noise
 from rrf.algorithms.vla.residual_sac_configs import ResidualSACCfg
+from rrf.algorithms.vla.rewards import Rewards
 from rrf.policies.control.off_policy_actors import ActorQ
 from rrf.policies.control.off_policy_configs import ActorQPackCfg
 from rrf.policies.vla.residual import ResidualVLA
@@ -51,6 +52,7 @@ class ResidualSAC(SAC):
         pair.actor = policy.actor
         device = next(policy.parameters()).device
         pair.to(device)
+        self.rewards = Rewards(cfg.reward)
         self.deployed_actor = self.slow_copy(policy.actor)
         super().__init__(cfg, pair, 1, cfg.replay_size, generator, device)
 
@@ -65,6 +67,10 @@ class ResidualSAC(SAC):
     def slow_copies(self) -> Iterator[tuple[nn.Module, nn.Module]]:
         yield from super().slow_copies()
         yield self.deployed_actor, self.policy.actor
+
+    def episode_return(self, episode: PlayedEpisode, horizon: int) -> float:
+        """The sum of an episode's rewards."""
+        return self.rewards.total(episode, horizon)
 
     @torch.no_grad()
     def remember(self, episodes: Sequence[PlayedEpisode]) -> None:
@@ -82,7 +88,8 @@ class ResidualSAC(SAC):
                         f"{state.index}) is not finite; nothing was learned from this round"
                     )
         for episode in episodes:
-            for row in chunk_rows(episode, self.cfg.n_steps, self.cfg.gamma):
+            rewards_s = self.rewards.of(episode, episode.num_steps)
+            for row in chunk_rows(episode, rewards_s, self.cfg.n_steps, self.cfg.gamma):
                 self.replay.write(**{name: v.to(self.device) for name, v in row.items()})
                 self._count()
 
@@ -96,9 +103,10 @@ class ResidualSAC(SAC):
 
 
 def chunk_rows(
-    episode: PlayedEpisode, n_steps: int, gamma: float
+    episode: PlayedEpisode, rewards_s: np.ndarray, n_steps: int, gamma: float
 ) -> Iterator[dict[str, torch.Tensor]]:
-    """The transitions of an episode, each as `Replay.write` takes it for one environment.
+    """The transitions of an episode, whose actions were rewarded by `rewards_s`, each as
+    `Replay.write` takes it for one environment.
 
     Where fewer than `n_steps` chunks are left, the sum is shorter.
     """
@@ -109,9 +117,9 @@ def chunk_rows(
         after = min(t + n_steps, num_chunks)
         ends = after == num_chunks
         is_over = ends and not episode.truncated
-        # 1 at the last action of the episode, which is the last one of this transition.
         num_actions = int(begin[after] - begin[t])
-        reward = gamma ** (num_actions - 1) if ends and episode.success else 0.0
+        of_actions = rewards_s[begin[t] : begin[after]].tolist()
+        reward = float(sum(gamma**i * r for i, r in enumerate(of_actions) if r))
         if ends and not is_over:
             assert episode.final_replay is not None, "the end of a truncated episode was not seen"
             following = episode.final_replay["seen"]

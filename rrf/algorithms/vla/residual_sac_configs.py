@@ -1,6 +1,7 @@
 """The config of SAC over a frozen policy. No torch here."""
 
 from rrf.algorithms.off_policy.configs import SACCfg
+from rrf.algorithms.vla.configs import SUCCESS, require_reward
 from rrf.config import configclass, require_at_least_one, require_not_negative
 from rrf.policies.control.off_policy_configs import QNetworkCfg
 from rrf.policies.vla.residual_configs import NORMED_MLP
@@ -33,11 +34,15 @@ class ResidualSACCfg(SACCfg):
     """Chunks that the replay holds. It is saved with every checkpoint."""
     group_size: int = 1
     """Episodes played from one initial state."""
+    reward: str = SUCCESS
+    """What is rewarded: success (1 when the task is solved), env or a function, as in
+    `rrf.algorithms.vla.configs.PolicyGradientCfg`."""
 
     def __post_init__(self):
         super().__post_init__()
         require_at_least_one(self, "replay_size", "group_size")
         require_not_negative(self, "critic_warmup_updates")
+        require_reward(self.reward)
         if self.critic.encoder or self.critic.obs_normalization:
             raise ValueError(
                 "critic has an encoder or obs_normalization, which learning from single chunks "

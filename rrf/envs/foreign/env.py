@@ -118,7 +118,7 @@ class ForeignVecEnv:
         self.state_dim, self.fps = cfg.state_dim, cfg.fps
         self.cpu_s: dict[str, float] = {}
         """CPU seconds that the foreign process has spent so far, by activity."""
-        self._slots = Slots(cfg.num_envs)
+        self._slots = Slots(cfg.num_envs, cfg.ignore_terminations)
         self._tasks = [""] * cfg.num_envs
         self._num_steps = np.zeros(cfg.num_envs, np.int64)
         self._images_CBHW3, memory = _shared_images(cfg)
@@ -164,17 +164,27 @@ class ForeignVecEnv:
         self._slots.check_running(slots)
         horizons = np.array([self.cfg.horizon(self._tasks[slot]) for slot in slots])
         left = (horizons - self._num_steps[slots]).tolist()
-        answer = self._call("step", slots, actions, left, self.cfg.draws_final)
-        steps = self._array(answer, "steps", np.int64, len(slots))
-        success = self._array(answer, "success", np.bool_, len(slots))
+        plays_on = self.cfg.ignore_terminations
+        how = (self.cfg.draws_final, plays_on) if plays_on else (self.cfg.draws_final,)
+        answer = self._call("step", slots, actions, left, *how)
+        count = len(slots)
+        steps = self._array(answer, "steps", np.int64, count)
+        success = self._array(answer, "success", np.bool_, count)
         self._num_steps[slots] += steps
+        rewards = at_end = None
+        if "rewards" in answer:
+            rewards = self._array(answer, "rewards", np.float32, count, self.chunk_length)
+        if plays_on:
+            at_end = self._array(answer, "success_at_end", np.bool_, count)
         return self._slots.finish_step(
             slots,
             self._observation(slots, answer),
-            self._array(answer, "reward", np.float32, len(slots)),
+            self._array(answer, "reward", np.float32, count),
             success,
-            ~success & (self._num_steps[slots] >= horizons),
+            ~(success & (not plays_on)) & (self._num_steps[slots] >= horizons),
             steps,
+            rewards,
+            at_end,
         )
 
     def expert_action(self, env_id: int) -> np.ndarray:

@@ -54,11 +54,12 @@ class Batches:
         self._cpu_s["reset"] += time.process_time() - begun
         return self._observed(slots, np.ones(len(slots), bool))
 
-    def step(self, slots, actions, steps_left, draws_final):
+    def step(self, slots, actions, steps_left, draws_final, plays_on=False):
         """Execute a chunk, float32 [B, H, A], in each slot."""
         begun, left = time.process_time(), np.asarray(steps_left)
         reward = np.zeros(len(slots), np.float32)
-        success = np.zeros(len(slots), bool)
+        rewards = np.zeros(actions.shape[:2], np.float32)
+        success, at_end = np.zeros((2, len(slots)), bool)
         steps = np.zeros(len(slots), np.int64)
         for task, rows in self._by_task(slots):
             env, ids = self._envs[task], [slots[row] for row in rows]
@@ -66,7 +67,7 @@ class Batches:
             kept = env.get_state_dict() if waiting else {}
             whole = torch.zeros((len(self._tasks), actions.shape[2]), device=env.device)
             for column in np.clip(actions[rows], -1.0, 1.0).swapaxes(0, 1):
-                runs = ~success[rows] & (steps[rows] < left[rows])
+                runs = (plays_on | ~success[rows]) & (steps[rows] < left[rows])
                 if not runs.any():
                     break
                 whole[ids] = torch.as_tensor(column, device=env.device)
@@ -74,15 +75,24 @@ class Batches:
                 _, gained, _, _, info = held[-1]
                 counted = rows[runs]
                 reward[counted] += gained.cpu().numpy()[ids][runs]
-                success[counted] = info["success"].cpu().numpy()[ids][runs]
+                rewards[counted, steps[counted]] = gained.cpu().numpy()[ids][runs]
+                at_end[counted] = info["success"].cpu().numpy()[ids][runs]
+                success[counted] |= at_end[counted]
                 steps[counted] += 1
             if waiting:
                 places = torch.tensor(waiting, device=env.device)
                 env.set_state_dict(_rows(kept, places), places)
         self._cpu_s["physics"] += time.process_time() - begun
-        is_over = success | (steps >= left)
+        is_over = (success & (not plays_on)) | (steps >= left)
         answer = self._observed(slots, ~is_over | draws_final)
-        return dict(answer, reward=reward, success=success, steps=steps)
+        return dict(
+            answer,
+            reward=reward,
+            rewards=rewards,
+            success=success,
+            success_at_end=at_end,
+            steps=steps,
+        )
 
     def close(self):
         """Close the environments."""

@@ -40,6 +40,7 @@ class MetaWorldCfg(VecEnvCfg):
     simulator: typing.ClassVar[str] = "Meta-World"
     packages: typing.ClassVar[tuple[str, ...]] = ("metaworld", "mujoco", "mujoco-warp")
     has_expert: typing.ClassVar[bool] = True
+    can_ignore_terminations: typing.ClassVar[bool] = True
     can_repeat: typing.ClassVar[bool] = True
     control_hz: typing.ClassVar[int] = CONTROL_HZ
     state_parts: typing.ClassVar[typing.Mapping[str, int]] = {"eef_pos": 3, "gripper_opening": 1}

@@ -130,31 +130,34 @@ class TaskEngine:
         self._idle_data.append(episode.data)
 
     def advance(
-        self, episode: Episode, actions: np.ndarray, max_steps: int
-    ) -> tuple[float, bool, int]:
+        self,
+        episode: Episode,
+        actions: np.ndarray,
+        max_steps: int,
+        ends_with_success: bool = True,
+    ) -> list[tuple[float, bool]]:
         """Execute a chunk until success, or until the episode has `max_steps` action steps.
 
         Args:
             actions: float32 [H, 4], finite; clipped to [-1, 1].
+            max_steps: The horizon.
+            ends_with_success: False executes the rest of the chunk after a success.
 
         Returns:
-            The reward summed over the executed action steps (the reward of a step is the one at its
-                last control step), whether the last step succeeded, and how many steps were
-                executed.
+            Reward and success of each executed action step: those of its last control step.
         """
-        total_reward, is_success, executed = 0.0, False, 0
+        outcomes: list[tuple[float, bool]] = []
         with self._swapped_in(episode):
             for action in np.clip(actions.astype(np.float32), -1.0, 1.0):
                 # An episode's first control step is evaluated too: bin-picking remembers it.
-                reward, is_success = self._act(action, evaluate_first=episode.num_steps == 0)
-                total_reward += reward
-                executed += 1
+                outcomes.append(self._act(action, evaluate_first=episode.num_steps == 0))
                 episode.num_steps += 1
-                if is_success or episode.num_steps >= max_steps:
+                is_solved = ends_with_success and outcomes[-1][1]
+                if is_solved or episode.num_steps >= max_steps:
                     break
             self._place_markers()
             episode.observation = np.array(self._env._last_stable_obs)
-        return total_reward, is_success, executed
+        return outcomes
 
     def physics_state(self, episode: Episode) -> np.ndarray:
         """MuJoCo's full integration state, float64 [S].

@@ -86,7 +86,7 @@ class MetaWorldVecEnv:
         self.chunk_length = cfg.chunk_length
         self.max_episode_steps = cfg.max_episode_steps
         self.fps = CONTROL_HZ // cfg.action_repeat
-        self._slots = Slots(cfg.num_envs)
+        self._slots = Slots(cfg.num_envs, cfg.ignore_terminations)
         self._episodes: dict[int, Episode] = {}
         self._experts: dict[int, Expert] = {}  # of the episodes whose expert was asked
         self._engines: dict[str, TaskEngine] = {}  # least recently used first
@@ -120,22 +120,27 @@ class MetaWorldVecEnv:
         actions = np.asarray(actions)
         check_actions(actions, slots, self.chunk_length, self.action_dim)
         self._slots.check_running(slots)
+        ends = not self.cfg.ignore_terminations
         reward = np.zeros(len(slots), np.float32)
-        success = np.zeros(len(slots), bool)
+        rewards = np.zeros((len(slots), self.chunk_length), np.float32)
+        success, at_end, truncated = np.zeros((3, len(slots)), bool)
         steps = np.zeros(len(slots), np.int64)
-        truncated = np.zeros(len(slots), bool)
         with self._timed("physics"):
             for row, slot in enumerate(slots):
                 episode = self._episodes[slot]
                 task = episode.initial_state.task
                 horizon = self.cfg.horizon(task)
-                reward[row], success[row], steps[row] = self._engine(task).advance(
-                    episode, actions[row], horizon
-                )
-                truncated[row] = not success[row] and episode.num_steps >= horizon
-        is_drawn = ~(success | truncated) | self.cfg.draws_final
+                outcomes = self._engine(task).advance(episode, actions[row], horizon, ends)
+                gained, solved = zip(*outcomes, strict=True)
+                reward[row], rewards[row, : len(gained)] = sum(gained), gained
+                success[row], at_end[row] = any(solved), solved[-1]
+                steps[row] = len(gained)
+                truncated[row] = not (ends and success[row]) and episode.num_steps >= horizon
+        is_drawn = ~(ends & success | truncated) | self.cfg.draws_final
         observation = self._observe(slots, is_drawn)
-        return self._slots.finish_step(slots, observation, reward, success, truncated, steps)
+        return self._slots.finish_step(
+            slots, observation, reward, success, truncated, steps, rewards, at_end
+        )
 
     def close(self) -> None:
         """Free every engine. Calling it twice is allowed."""

@@ -19,6 +19,7 @@ from rrf.envs.slots import Slots
 from rrf.envs.vec_env import InitialState, Step, VecEnv, check_actions
 
 _SPEC = ("chunk_length", "action_dim", "state_dim", "fps", "max_episode_steps")
+_MORE = ("rewards", "success_at_end")  # in the extras of a step
 
 
 class WorkerVecEnv:
@@ -44,7 +45,7 @@ class WorkerVecEnv:
             raise ValueError(f"num_workers={num_workers} must be at least 1")
         self.cfg = cfg
         self.num_envs: int = cfg.num_envs
-        self._slots = Slots(cfg.num_envs)
+        self._slots = Slots(cfg.num_envs, cfg.ignore_terminations)
         parts = np.array_split(np.arange(cfg.num_envs), min(num_workers, cfg.num_envs))
         self._first_slots = [int(part[0]) for part in parts]
         self._workers = [
@@ -94,7 +95,8 @@ class WorkerVecEnv:
         )
         merged = _merge(answers, [rows for rows, _ in rows_of_workers.values()], len(slots))
         results = (merged[name] for name in ("reward", "success", "truncated", "steps"))
-        return self._slots.finish_step(slots, _observation(merged), *results)
+        more = {name: merged.get(name) for name in _MORE}
+        return self._slots.finish_step(slots, _observation(merged), *results, **more)
 
     def close(self) -> None:
         """End the workers within seconds, whatever they are doing. Calling it twice is allowed."""
@@ -146,6 +148,7 @@ class Worker:
             "success": step.success,
             "truncated": step.truncated,
             "steps": step.steps,
+            **{name: step.extras[name] for name in _MORE if name in step.extras},
         }
 
 

@@ -6,12 +6,13 @@ from collections.abc import Mapping
 
 import pydantic
 
-from rrf.algorithms.vla.configs import BehaviorCloningCfg, GRPOCfg, PolicyGradientCfg
+from rrf.algorithms.vla.configs import SUCCESS, BehaviorCloningCfg, GRPOCfg, PolicyGradientCfg
 from rrf.config import Cfg, configclass, require_at_least_one
 from rrf.envs.configs import VecEnvCfg
 from rrf.policies.vla.configs import CompactVLACfg, GaussianHeadCfg, PolicyCfg
 from rrf.runners.configs import AdamWCfg, EMACfg, RunnerCfg, ScheduleCfg
 from rrf.runners.vla_rl.early_stop_configs import EarlyStopCfg
+from rrf.runners.vla_rl.film_configs import FilmCfg
 
 
 @configclass
@@ -176,6 +177,8 @@ class RoundsCfg(RunnerCfg):
     weights. 0 plays and updates in turn."""
     only_eval: bool = False
     """Only validate `init_from`, without training."""
+    films: FilmCfg | None = FilmCfg()
+    """Videos of training and validation episodes, in the run's folder videos; null for none."""
     save_interval: int = 8
     """Rounds between checkpoints. There is one after the first round too and, unless rounds are
     played ahead (`max_staleness`), whenever the last one is ten minutes old."""
@@ -286,6 +289,11 @@ class VLARLRunnerCfg(RoundsCfg):
             raise ValueError(
                 "max_staleness is 1, but algorithm.decoupled is null, which takes every episode "
                 "for one of the newest weights; set algorithm.decoupled={}"
+            )
+        if self.early_stop and self.algorithm.reward != SUCCESS:
+            raise ValueError(
+                "early_stop gives up episodes by their hope of success, but algorithm.reward is "
+                f"'{self.algorithm.reward}'; set early_stop=null"
             )
         if self.max_groups < self.num_groups:
             raise ValueError(

@@ -29,6 +29,7 @@ from rrf.runners.schedule import schedule_factor
 from rrf.runners.tracker import NullTracker, Tracker
 from rrf.runners.vla_rl.configs import RoundsCfg
 from rrf.runners.vla_rl.curriculum import Curriculum
+from rrf.runners.vla_rl.episode_metrics import episode_metrics
 from rrf.runners.vla_rl.job_sources import GroupRound, JobList, JobSource, no_contrast
 from rrf.runners.vla_rl.roles import Actor, Backend, RoundProgress
 from rrf.runners.vla_rl.rollout_video import write_grid
@@ -239,9 +240,10 @@ class VLARLRunner:
             self.run_dir, self.round, self.backend.layout, Workload.of(played.source, cfg.tasks)
         )
         self.backend.timeline.clear()
+        horizon = cfg.env.max_episode_steps
         self.metrics |= (
-            update
-            | _episode_metrics(episodes, outcomes)
+            episode_metrics(episodes, outcomes, self.actor.algorithm, horizon)
+            | update
             | stops
             | played.counts
             | {
@@ -404,9 +406,12 @@ class VLARLRunner:
             self.save()
 
     def _film(self, kind: str, episodes: Sequence[PlayedEpisode], tracker: Tracker) -> None:
-        """Write a video of one episode per task to the run directory and to the tracker."""
+        """Write a video of some episodes to the run directory and to the tracker."""
+        cfg = self.cfg
+        if cfg.films is None:
+            return
         path = self.run_dir / "videos" / f"{kind}_round_{self.round}.mp4"
-        write_grid(path, episodes, self.cfg.policy.cameras[0], f"round {self.round}")
+        write_grid(path, episodes, cfg.policy.cameras[0], f"round {self.round}", cfg.films)
         tracker.log_artifact(path, "videos")
 
     def _resume(self) -> None:
@@ -416,7 +421,7 @@ class VLARLRunner:
         if path is None:
             return
         atomic.check_manifest(path)
-        free = ("resume_dir", "max_rounds", "only_eval", "trackers", "experiment_name")
+        free = ("resume_dir", "max_rounds", "only_eval", "trackers", "experiment_name", "films")
         free += () if newest else _GROUPING
         if changed := checkpoint.changed_fields(path, self.cfg, free):
             raise ValueError(
@@ -472,16 +477,3 @@ class _Played:
     seconds: float
     spent: dict[str, float]  # seconds by role
     counts: dict[str, float]  # metrics of the calls of roles
-
-
-def _episode_metrics(
-    episodes: Sequence[PlayedEpisode], outcomes: Mapping[str, list[bool]]
-) -> dict[str, float]:
-    count = len(episodes)
-    by_task = {f"env/success_once/{t}": sum(o) / len(o) for t, o in outcomes.items() if o}
-    return by_task | {
-        "env/success_once": sum(episode.success for episode in episodes) / count,
-        "env/episode_len": sum(episode.num_steps for episode in episodes) / count,
-        "env/return": sum(float(episode.reward.sum()) for episode in episodes) / count,
-        "env/num_trajectories": float(count),
-    }

@@ -7,6 +7,7 @@ import torch
 from rrf.algorithms.off_policy.learner import Batch
 from rrf.algorithms.off_policy.sac import Noise
 from rrf.algorithms.vla.residual_sac import ResidualSAC, chunk_rows
+from rrf.algorithms.vla.rewards import Rewards
 from rrf.policies import DiscreteTokenHeadCfg, FlowMatchingHeadCfg, GaussianHeadCfg
 from rrf.policies.vla.configs import PolicyCfg, RegressionHeadCfg
 from rrf.policies.vla.residual_configs import ResidualVLACfg
@@ -121,7 +122,7 @@ def rows_of_interest(played, n_steps):
             row["discounts"].item(),
             row["terminated"].item(),
         )
-        for row in chunk_rows(played, n_steps, gamma=0.5)
+        for row in chunk_rows(played, Rewards("success").of(played, 10), n_steps, gamma=0.5)
     ]
 
 

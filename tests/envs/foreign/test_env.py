@@ -16,6 +16,7 @@ from rrf.orchestra.rollout_role import RolloutRole
 from rrf.runners.vla_rl.job_sources import GroupRound
 from tests.envs.foreign.configs import DotsCfg
 from tests.orchestra.conftest import assert_same, make_policy
+from tests.toy_simulator.configs import ToyCfg
 from tests.waiting import is_running, wait_for
 
 CFG = DotsCfg(num_envs=3)
@@ -74,6 +75,56 @@ def test_an_episode_ends_by_success_inside_a_chunk_or_by_its_horizon(env):
     assert ends[2].truncated.tolist() == [True, True]
     with pytest.raises(ValueError, match="the episode of env 1 has ended"):
         env.step(actions[1:], [1, 2])
+
+
+def test_an_episode_may_go_on_after_success(home):
+    """`success` stays, `success_at_end` says what the last step said, `rewards` are of actions."""
+    cfg = CFG.replace(num_envs=1, ignore_terminations=True)
+    env = WorkerVecEnv(cfg, num_workers=1)
+    [begun] = env.reset(starts(0)).state
+    forth, back = (np.full((1, 2, 4), value, np.float32) for value in (1.0, -1.0))
+    steps = [env.step(actions) for actions in (forth, forth, back)]
+    env.close()
+    needed = int(np.ceil((0.8 - begun.max()) / 0.1 + 1e-9))
+    assert needed in (3, 4)
+    assert [step.success[0] for step in steps] == [False, True, True]
+    assert [step.extras["success_at_end"][0] for step in steps] == [False, True, needed == 3]
+    assert not any(step.terminated[0] for step in steps)
+    assert [step.truncated[0] for step in steps] == [False, False, True]
+    assert [step.steps[0] for step in steps] == [2, 2, 1]
+    places = begun[0] + 0.1 * np.array([1, 2, 3, 4, 3])
+    rewards = np.concatenate([step.extras["rewards"][0] for step in steps])
+    np.testing.assert_allclose(rewards, [*places, 0], atol=1e-6)
+    assert steps[1].reward[0] == pytest.approx(rewards[2:4].sum())
+
+
+def test_what_a_run_is_told_of_episodes_that_went_on(home):
+    """The runner's source gets rewards of actions, and when the task was first solved."""
+    env = CFG.replace(num_envs=2, ignore_terminations=True, max_episode_steps=40)
+    backend = InlineBackend(env, RolloutRole(make_policy(), batch_rows=4), 1)
+    source = GroupRound(iter(starts(*range(4))), 4, 2, 4, keeps_uniform=True)
+    try:
+        backend.play(source, (0, 7))
+    finally:
+        backend.close()
+    solved = [episode for episode in source.episodes if episode.success]
+    assert solved
+    assert len(source.episodes) == 8
+    for episode in source.episodes:
+        assert episode.truncated
+        assert episode.num_steps == 40 == len(episode.step_reward)
+        by_chunk = episode.step_reward.reshape(20, 2).sum(1)
+        np.testing.assert_allclose(by_chunk, episode.reward, atol=1e-6)
+        assert (episode.steps_to_success is not None) == episode.success
+        assert episode.success or not episode.success_at_end
+    assert {episode.steps_to_success for episode in solved} <= set(range(2, 41, 2))
+
+
+def test_only_environments_that_can_go_on_are_told_to():
+    with pytest.raises(ValueError, match="episodes of toy end with success; set ignore_termin"):
+        ToyCfg(ignore_terminations=True)
+    assert "ignore_terminations" not in CFG.to_dict()
+    assert CFG.replace(ignore_terminations=True).to_dict()["ignore_terminations"]
 
 
 def test_an_action_is_held_and_the_last_images_may_be_left_out(home):

@@ -338,3 +338,29 @@ def test_stepping_an_ended_episode_is_an_error():
 def test_bad_configs_are_refused(changes, message):
     with pytest.raises(ValueError, match=message):
         MetaWorldCfg(**changes)
+
+
+def test_an_episode_may_go_on_after_success():
+    start = InitialState("reach-v3", 777, 0)
+    outcomes = {}
+    for ignores in (False, True):
+        cfg = MetaWorldCfg(num_envs=1, cameras=[], ignore_terminations=ignores)
+        env = cfg.build()
+        env.reset([start])
+        outcomes[ignores] = steps = []
+        while not steps or not (steps[-1].terminated[0] or steps[-1].truncated[0]):
+            actions = np.stack([env.expert_action(0)] * 2)[None]
+            steps.append(env.step(actions))
+        env.close()
+    ended, went_on = outcomes[False], outcomes[True]
+    assert ended[-1].terminated[0]
+    assert went_on[-1].truncated[0]
+    assert went_on[-1].success[0]
+    assert sum(step.steps[0] for step in went_on) == 40
+    for one, other in zip(ended[:-1], went_on, strict=False):  # the same episode until success
+        np.testing.assert_array_equal(one.observation.state, other.observation.state)
+        np.testing.assert_array_equal(one.extras["rewards"], other.extras["rewards"])
+        assert one.reward == pytest.approx(one.extras["rewards"].sum(1))
+    assert [step.success[0] for step in went_on[len(ended) - 1 :]] == [True] * (
+        len(went_on) - len(ended) + 1
+    )

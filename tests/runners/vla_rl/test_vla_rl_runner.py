@@ -13,7 +13,7 @@ import torch
 from rrf.algorithms import GRPOCfg, ReinforceCfg
 from rrf.algorithms.vla.configs import DecoupledCfg
 from rrf.cli.dataset_training import line
-from rrf.config import parse_overrides
+from rrf.config import parse_overrides, trust
 from rrf.data.schema import Batch
 from rrf.policies import DiscreteTokenHeadCfg, FlowMatchingHeadCfg, GaussianHeadCfg
 from rrf.runners.checkpoints import checkpoint
@@ -21,8 +21,10 @@ from rrf.runners.configs import ScheduleCfg
 from rrf.runners.interruption import Interrupted
 from rrf.runners.tracker import NullTracker
 from rrf.runners.vla_rl import runner as vla_rl_runner
+from rrf.runners.vla_rl.episode_metrics import episode_metrics
+from tests.algorithms.vla.test_batches import episode
 from tests.runners.vla_rl.conftest import build, runner_cfg
-from tests.runners.vla_rl.toy import ToyBackend, observe
+from tests.runners.vla_rl.toy import ToyBackend, make_policy, observe, policy_cfg
 
 TRACE = Path(__file__).parents[2] / "golden" / "vla_rl_trace.json"
 HEADS = {
@@ -400,9 +402,58 @@ def test_metrics_have_the_names_users_know(run):
         *("actor/grad_norm", "rollout/returns_mean", "rollout/advantages_mean"),
         *("env/success_once", "env/episode_len", "time/rollout", "time/update"),
         *("critic/value_clip_ratio", "critic/explained_variance"),
+        *("actor/entropy", "actor/lr", "actor/value_clip_ratio"),
+        *("rollout/reward_mean", "rollout/reward_std", "rollout/episode_length"),
+        *("rollout/success_rate", "env/success_rate", "env/success_at_end", "env/step_reward"),
+        "env/termination_rate",
     ):
         assert math.isfinite(metrics[name]), name
     assert metrics["rollout/advantages_mean"] == pytest.approx(0, abs=1e-5)
+
+
+def test_metrics_of_episodes_are_those_worked_by_hand():
+    policy = make_policy(policy_cfg())
+    episodes = [episode(policy, [2, 2], True), episode(policy, [2, 2, 2], False)]
+    for played, rewards in zip(episodes, ([1.0, 2.0], [0.0, 0.5, 0.5]), strict=True):
+        played.reward = np.array(rewards, np.float32)
+    algorithm = GRPOCfg(reward_scale=4.0, time_cost=0).build(policy)
+    found = episode_metrics(episodes, {"reach": [True, False], "push": []}, algorithm, 8)
+    assert found == {
+        "env/success_once/reach": 0.5,
+        "env/success_once": 0.5,
+        "env/success_at_end": 0.5,
+        "env/success_rate": 0.5,
+        "env/episode_len": 5.0,
+        "env/return": 2.0,
+        "env/step_reward": pytest.approx(0.4),
+        "env/termination_rate": 0.5,
+        "env/num_trajectories": 2.0,
+        "rollout/reward_mean": 2.0,
+        "rollout/reward_std": 2.0,
+        "rollout/returns_mean": 2.0,
+        "rollout/episode_length": 5.0,
+        "rollout/success_rate": 0.5,
+    }
+
+
+def test_training_learns_from_rewards_of_ones_own(run):
+    trust(__name__)
+    algorithm = GRPOCfg(minibatch_size=64, group_size=8, reward=f"{__name__}:closeness")
+    cfg = runner_cfg(algorithm=algorithm, max_rounds=30, validation_interval=30, save_interval=30)
+    runner = run(cfg)
+    before, after = runner.validations[0]["success"], runner.validations[-1]["success"]
+    assert before < 0.5
+    assert after > 0.75
+    assert runner.metrics["rollout/groups_kept"] == 12  # also those without any success
+    assert runner.metrics["rollout/reward_std"] > 0
+
+
+def closeness(played):
+    """Minus the mean distance of the toy's chunks from their goal, at each last action."""
+    rewards = np.zeros(played.num_steps)
+    actions = played.replay["actions"].numpy().reshape(len(played), 2, 2).mean(1)
+    rewards[1::2] = -np.linalg.norm(actions - played.observation.state, axis=1)
+    return rewards / len(played)
 
 
 @pytest.mark.parametrize("ppo", [False, True], ids=["grpo", "ppo"])

@@ -66,7 +66,12 @@ class Episodes:
         return self._observed(slots, [True] * len(slots))
 
     def step(
-        self, slots: list[int], actions: np.ndarray, steps_left: list[int], draws_final: bool
+        self,
+        slots: list[int],
+        actions: np.ndarray,
+        steps_left: list[int],
+        draws_final: bool,
+        plays_on: bool = False,
     ) -> dict[str, typing.Any]:
         """Execute a chunk in each slot, until success or until no step is left.
 
@@ -75,25 +80,37 @@ class Episodes:
             actions: float32 [B, H, A].
             steps_left: Action steps until the horizon of each episode.
             draws_final: Whether to draw what an episode ends in.
+            plays_on: Whether episodes go on after success.
 
         Returns:
-            reward float32 [B], summed over steps; success bool [B]; steps int64 [B], executed;
-            state float32 [B, D]; cpu_s, the CPU seconds spent so far.
+            reward float32 [B], summed over steps; rewards float32 [B, H], of each; success and
+            success_at_end bool [B], in any step and in the last; steps int64 [B], executed; state
+            float32 [B, D]; cpu_s, the CPU seconds spent so far.
         """
         reward = np.zeros(len(slots), np.float32)
-        success = np.zeros(len(slots), bool)
+        rewards = np.zeros(actions.shape[:2], np.float32)
+        success, at_end = np.zeros((2, len(slots)), bool)
         steps = np.zeros(len(slots), np.int64)
         with self._timed("physics"):
             for row, slot in enumerate(slots):
                 for action in np.clip(actions[row, : steps_left[row]], -1.0, 1.0):
-                    gained, success[row] = self._act(slot, action)
+                    gained, at_end[row] = self._act(slot, action)
                     reward[row] += gained
+                    rewards[row, steps[row]] = gained
+                    success[row] |= at_end[row]
                     steps[row] += 1
-                    if success[row]:
+                    if success[row] and not plays_on:
                         break
-        is_over = success | (steps >= np.asarray(steps_left))
+        is_over = (success & (not plays_on)) | (steps >= np.asarray(steps_left))
         answer = self._observed(slots, list(~is_over | draws_final))
-        return dict(answer, reward=reward, success=success, steps=steps)
+        return dict(
+            answer,
+            reward=reward,
+            rewards=rewards,
+            success=success,
+            success_at_end=at_end,
+            steps=steps,
+        )
 
     def expert_action(self, slot: int) -> np.ndarray:
         """The expert's answer to the present state of a slot, float32 [A]."""
