@@ -38,7 +38,8 @@ class ControlTraining(Training):
         from rrf.registry.lineage_sources import environment_lineage
 
         config = self.cfg.to_dict()
-        lineage = environment_lineage(config["env"])
+        env = self.cfg.env
+        lineage = environment_lineage(config["env"], env.versions(env.packages))
         assert lineage.environment is not None
         decides = {k: v for k, v in config.items() if k not in self.free()}
         inputs = {

@@ -124,8 +124,7 @@ class VecEnvCfg(Cfg):
 
     def how_to_pin(self, versions: typing.Mapping[str, str]) -> str:
         """What to type so that the simulator runs with these versions, for an error message."""
-        pins = " ".join(f"{name}=={version}" for name, version in versions.items())
-        return f"type: uv pip install {pins}"
+        return _how_to_pin(versions)
 
     def check_initial_state(self, initial_state: "InitialState") -> None:
         """Raise ValueError for an unknown task, or a seed or index out of range."""
@@ -147,6 +146,12 @@ class ControlEnvCfg(Cfg):
 
     `cfg.build(seed=0, device="cpu")` returns a `rrf.envs.control_env.ControlEnv`.
     """
+
+    simulator: typing.ClassVar[str] = "the simulator"
+    """The simulator's name in error messages."""
+    packages: typing.ClassVar[tuple[str, ...]] = ()
+    """Packages outside rrf's own environment whose version decides how the simulator moves. It is
+    part of what a policy is evaluated under."""
 
     task: str
     """The task's registered name, e.g. HalfCheetah-v5."""
@@ -172,6 +177,21 @@ class ControlEnvCfg(Cfg):
     def drawable(self) -> typing.Self:
         """The same task in a variant that can be drawn."""
         return self
+
+    def versions(self, packages: typing.Collection[str]) -> dict[str, str]:
+        """See `VecEnvCfg.versions`."""
+        from rrf import code_digest  # only who evaluates asks
+
+        return code_digest.versions(packages)
+
+    def how_to_pin(self, versions: typing.Mapping[str, str]) -> str:
+        """See `VecEnvCfg.how_to_pin`."""
+        return _how_to_pin(versions)
+
+
+def _how_to_pin(versions: typing.Mapping[str, str]) -> str:
+    pins = " ".join(f"{name}=={version}" for name, version in versions.items())
+    return f"type: uv pip install {pins}"
 
 
 def trust_task(env: typing.Any) -> None:

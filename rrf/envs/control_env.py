@@ -223,6 +223,14 @@ class ResetsSome(typing.Protocol):
 
 
 @typing.runtime_checkable
+class OwnProcess(typing.Protocol):
+    """A `ControlEnv` whose simulator runs in a process of its own, which may die."""
+
+    replaces_process: bool
+    """Whether a process that dies is replaced. All episodes are then cut off, and begin anew."""
+
+
+@typing.runtime_checkable
 class MotionEnv(typing.Protocol):
     """A `ControlEnv` with reference motions: it sees its robots and them alike, as frames."""
 

@@ -59,15 +59,17 @@ def with_remote(lineage: Lineage) -> Lineage:
     )
 
 
-def environment_lineage(env: Mapping) -> Lineage:
+def environment_lineage(env: Mapping, versions: Mapping[str, str] | None = None) -> Lineage:
     """The lineage of a policy that is trained in a simulator without a dataset.
 
     Args:
         env: The environment's config as plain data.
+        versions: Package -> version, of a simulator in an interpreter of its own.
     """
     missing: list[str] = []
     digest = atomic.digest_of(env)
-    environment = EnvironmentLineage(env.get("task"), digest, code_digest.simulator_versions())
+    packages = code_digest.simulator_versions() | dict(versions or {})
+    environment = EnvironmentLineage(env.get("task"), digest, packages)
     code = _code(workspace.home(), missing)
     return Lineage(environment=environment, **code, missing=tuple(missing))
 

@@ -1,21 +1,21 @@
-"""The config of a simulator in a foreign interpreter. Imports no simulator."""
+"""The configs of simulators in a foreign interpreter. Imports no simulator.
+
+A subclass says which interpreter, and which file there has the simulator's class. Neither is a
+field: a config may come with somebody else's checkpoint, and must not be able to name what is
+started.
+"""
 
 import typing
 from pathlib import Path
 
 from rrf.config import configclass, did_you_mean
-from rrf.envs.configs import VecEnvCfg
+from rrf.envs.configs import ControlEnvCfg, VecEnvCfg
 from rrf.envs.foreign.interpreters import interpreter
 
 
 @configclass(builds="rrf.envs.foreign.env:ForeignVecEnv")
 class ForeignVecEnvCfg(VecEnvCfg):
-    """A simulator that runs in an interpreter of its own.
-
-    A subclass says which; the simulator's file has the class that `rrf_child.episodes.Simulator`
-    describes. Nothing of this is a field: a config may come with somebody else's checkpoint, and
-    must not be able to name what is started.
-    """
+    """Episodes seen through images. The simulator's class is a `rrf_child.episodes.Simulator`."""
 
     interpreter: typing.ClassVar[str]
     """Name of the interpreter, as in `rrf envs setup NAME`."""
@@ -62,15 +62,56 @@ class ForeignVecEnvCfg(VecEnvCfg):
 
     def versions(self, packages: typing.Collection[str]) -> dict[str, str]:
         """See `VecEnvCfg.versions`; those of the interpreter."""
-        installed = interpreter(self.interpreter).versions
-        return {name: installed[name] for name in packages if name in installed}
+        return _versions(self.interpreter, packages)
 
     def how_to_pin(self, versions: typing.Mapping[str, str]) -> str:
         """See `VecEnvCfg.how_to_pin`."""
-        lock = f"configs/envs/{self.interpreter}.lock"
-        pins = ", ".join(f"{name}=={version}" for name, version in versions.items())
-        return f"pin {pins} in {lock} and type: rrf envs setup {self.interpreter}"
+        return _how_to_pin(self.interpreter, versions)
 
     def instruction(self, task: str) -> str:
         """The instruction of a task in words."""
         raise NotImplementedError
+
+
+@configclass(builds="rrf.envs.foreign.control:build")
+class ForeignControlEnvCfg(ControlEnvCfg):
+    """Environments of states that step together. The simulator's class is a
+    `rrf_child.batch.Batch`."""
+
+    interpreter: typing.ClassVar[str]
+    """Name of the interpreter, as in `rrf envs setup NAME`."""
+    simulator_file: typing.ClassVar[Path]
+    """The file with the simulator's class, which the interpreter reads."""
+    simulator_class: typing.ClassVar[str]
+    """Name of the class."""
+    timeout_s: typing.ClassVar[float] = 300.0
+    """How long a step may take before the process counts as hung."""
+
+    @property
+    def simulator_arguments(self) -> dict[str, typing.Any]:
+        """Arguments of the simulator's class, as JSON data, besides `num_envs`, `seed` and
+        `device`."""
+        return {"task": self.task}
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """Environment variables that the simulator needs, besides those of its interpreter."""
+        return {}
+
+    def versions(self, packages: typing.Collection[str]) -> dict[str, str]:
+        """See `ControlEnvCfg.versions`; those of the interpreter."""
+        return _versions(self.interpreter, packages)
+
+    def how_to_pin(self, versions: typing.Mapping[str, str]) -> str:
+        """See `ControlEnvCfg.how_to_pin`."""
+        return _how_to_pin(self.interpreter, versions)
+
+
+def _versions(name: str, packages: typing.Collection[str]) -> dict[str, str]:
+    installed = interpreter(name).versions
+    return {package: installed[package] for package in packages if package in installed}
+
+
+def _how_to_pin(name: str, versions: typing.Mapping[str, str]) -> str:
+    pins = ", ".join(f"{package}=={version}" for package, version in versions.items())
+    return f"pin {pins} in configs/envs/{name}.lock and type: rrf envs setup {name}"

@@ -12,6 +12,8 @@
 | `debian`          | The suites of Debian that have them, the release first.                      |
 | `deb`             | NAME=VERSION and the SHA-256 of its file; one line for each package.         |
 | `variables`       | KEY=VALUE, set if the packages were unpacked; {debian} is their folder.      |
+| `prepare`         | A file below rrf/envs that the new Python runs at the end, given its folder: |
+|                   | it makes what the simulator needs besides packages.                          |
 """
 
 import dataclasses
@@ -37,6 +39,7 @@ from rrf.config import did_you_mean
 from rrf.envs.foreign import debian
 
 RECORD = "environment.json"
+_ENVS = Path(__file__).parents[1]
 _OURS = ("PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "PYTHONDONTWRITEBYTECODE", "VIRTUAL_ENV")
 _PIN = re.compile(r"[A-Za-z0-9._-]+==[^\s;@]+( *;.*)?$")
 _DEBIAN = "debian"  # folder of an interpreter that has the unpacked packages
@@ -91,6 +94,8 @@ class Lock:
     """NAME=VERSION of Debian packages -> SHA-256."""
     variables: dict[str, str]
     """Environment variables that make the unpacked packages found."""
+    prepare: Path | None
+    """What makes the rest."""
 
     @property
     def digest(self) -> str:
@@ -169,6 +174,7 @@ def read_lock(name: str) -> Lock:
         suites=said.get("debian", "").split(),
         debs=debs,
         variables=dict(pair.split("=", 1) for pair in said.get("variables", "").split()),
+        prepare=_ENVS / said["prepare"] if "prepare" in said else None,
     )
 
 
@@ -262,6 +268,10 @@ def _install(lock: Lock, root: Path, say: Callable[[str], None]) -> None:
     for module in lock.imports:
         say(f"importing {module}, which may compile")
         _run([python, "-s", "-c", f"import {module}"], variables)
+    if lock.prepare is not None:
+        say(f"preparing: {lock.prepare.name}")
+        if said := _run([python, "-s", lock.prepare, root], variables).strip():
+            say(said)
 
 
 def _share(lock: Lock, python: Path) -> None:

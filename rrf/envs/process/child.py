@@ -78,7 +78,7 @@ class Child:
         with, or 0.
         """
         self.name = name
-        self._timeout_s = timeout_s
+        self.timeout_s = timeout_s
         self._call = "starting"
         parent_end, child_end = socket.socketpair()
         is_bound = threading.current_thread() is threading.main_thread()
@@ -116,14 +116,14 @@ class Child:
             ChildError: For any other failure, a dead child, or no message within the time limit.
                 After a missed time limit the child is killed.
         """
-        deadline = time.monotonic() + self._timeout_s
+        deadline = time.monotonic() + self.timeout_s
         try:
             while not self.connection.poll(min(1.0, max(0.0, deadline - time.monotonic()))):
                 if time.monotonic() >= deadline:
                     self.kill()
                     raise ChildError(
                         f"{self.name} did not answer '{self._call}' within "
-                        f"{self._timeout_s:.0f} s and was killed"
+                        f"{self.timeout_s:.0f} s and was killed"
                     )
             kind, value = self.connection.recv()
         except ChildError:

@@ -10,14 +10,14 @@ contiguous range of environments, so alternation lets every command meet every k
 """
 
 import typing
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from rrf import code_digest
 from rrf.atomic import digest_of
 from rrf.config import configclass
 from rrf.envs.configs import ControlEnvCfg, task_id
 from rrf.envs.vec_env import InitialState
-from rrf.evaluation.protocols.base import BaseProtocolCfg
+from rrf.evaluation.protocols.base import BaseProtocolCfg, versions_here
 from rrf.evaluation.protocols.limits import LimitCfg, check_metrics
 
 METRICS = {
@@ -48,6 +48,7 @@ class ControlProtocolCfg(BaseProtocolCfg):
 
     policy_kind: typing.ClassVar[str] = "control"
     metrics: typing.ClassVar[Mapping[str, str]] = METRICS
+    left_out_if_empty: typing.ClassVar[Collection[str]] = ("simulator_versions",)
     play_options: typing.ClassVar[Mapping[str, typing.Any]] = {
         "num_envs": 4,
         "viewer": False,
@@ -70,6 +71,9 @@ class ControlProtocolCfg(BaseProtocolCfg):
     """Take the mode of the policy; otherwise sample from it."""
     policy_seed: int = 0
     """Seed of the policy's sampling."""
+    simulator_versions: dict[str, str] = {}
+    """Package -> version that the episodes must be played with, for simulators in an interpreter of
+    their own; an evaluation records those that it was played with."""
 
     def __post_init__(self) -> None:
         where = f"protocol '{self.name}'"
@@ -124,6 +128,19 @@ class ControlProtocolCfg(BaseProtocolCfg):
         data = {k: v for k, v in self.to_dict().items() if k not in _NOT_IN_HASH}
         data["env"].pop("num_threads", None)  # changes only the time an evaluation takes
         return digest_of(data)
+
+    @property
+    def base_hash(self) -> str:
+        return self.replace(episodes_per_task=1, simulator_versions={}).hash
+
+    @property
+    def versions(self) -> Mapping[str, str]:
+        return self.simulator_versions
+
+    def here(self) -> typing.Self:
+        if not self.env.packages and not self.simulator_versions:
+            return self
+        return self.replace(simulator_versions=versions_here(self, self.env))
 
     @property
     def success_rule(self) -> str:

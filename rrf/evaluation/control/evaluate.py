@@ -11,12 +11,14 @@ import contextlib
 import datetime
 import time
 import typing
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 
 import torch
 
 from rrf.data.dataset.sampling import mixed_seed
 from rrf.envs.control_env import ControlEnv, Interface, check_step
+from rrf.envs.process.child import ChildError
 from rrf.envs.vec_env import InitialState
 from rrf.evaluation.control.metrics import EpisodeMeter, VelocityEnv
 from rrf.evaluation.cpu_time import cpu_seconds
@@ -64,7 +66,7 @@ def evaluate_control(
     for block, wanted in _blocks(protocol).items():
         if all(state in done for state in wanted):
             continue
-        for episode in run_block(policy, interface, protocol, block):
+        for episode in _played(policy, interface, protocol, block):
             if episode.initial_state not in wanted:
                 continue
             num_new += episode.initial_state not in done
@@ -82,6 +84,22 @@ def evaluate_control(
         policy=label,
         created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     )
+
+
+def _played(
+    policy: ControlPolicy, interface: Interface, protocol: "ControlProtocolCfg", block: int
+) -> Iterator[EpisodeResult]:
+    """The episodes of a block. It is played once more if its simulator's process dies."""
+    ended = set()
+    try:
+        for episode in run_block(policy, interface, protocol, block):
+            ended.add(episode.initial_state)
+            yield episode
+    except ChildError as error:
+        warnings.warn(f"{error}; block {block} is played again", stacklevel=2)
+        for episode in run_block(policy, interface, protocol, block):
+            if episode.initial_state not in ended:
+                yield episode
 
 
 def run_block(

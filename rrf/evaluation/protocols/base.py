@@ -163,6 +163,30 @@ class BaseProtocolCfg(Cfg):
         return locate(cls._builds)
 
 
+def versions_here(protocol: typing.Any, env: typing.Any) -> dict[str, str]:
+    """Package -> version that a protocol's simulator has on this machine.
+
+    Args:
+        protocol: A config with `simulator_versions`, those that it asks for.
+        env: The config of its environment, a `rrf.envs.configs.VecEnvCfg` or `ControlEnvCfg`.
+
+    Raises:
+        ValueError: If it has another version than the protocol asks for, or is not set up.
+    """
+    wanted = protocol.simulator_versions
+    installed = env.versions({*env.packages, *wanted})
+    wrong = {name: v for name, v in wanted.items() if installed.get(name) != v}
+    if wrong:
+        there = {name: installed.get(name, "none") for name in wrong}
+        raise ValueError(
+            f"protocol '{protocol.name}' is for {in_words(wrong)}, but {env.simulator} runs with "
+            f"{in_words(there)} here, which may move or draw otherwise; {env.how_to_pin(wrong)}"
+            ". Or copy the protocol and change its simulator_versions: its results are "
+            "compared only with each other"
+        )
+    return installed
+
+
 def in_words(versions: Mapping[str, str]) -> str:
     """Versions of packages for a sentence."""
     pairs = [f"{name} {versions[name]}" for name in sorted(versions)]

@@ -12,7 +12,7 @@ from rrf.config import TYPE_KEY, configclass, first_error
 from rrf.envs import ENVS
 from rrf.envs.configs import VecEnvCfg
 from rrf.envs.vec_env import InitialState
-from rrf.evaluation.protocols.base import BaseProtocolCfg, in_words
+from rrf.evaluation.protocols.base import BaseProtocolCfg, versions_here
 from rrf.evaluation.vla.execution_configs import ExecutionCfg, RecedingHorizonCfg
 
 VIDEO_SIZE = 192
@@ -148,17 +148,7 @@ class ProtocolCfg(BaseProtocolCfg):
         env, wanted = self._env_defaults, self.simulator_versions
         if not env.packages and not wanted:
             return self
-        installed = env.versions({*env.packages, *wanted})
-        wrong = {name: v for name, v in wanted.items() if installed.get(name) != v}
-        if wrong:
-            there = {name: installed.get(name, "none") for name in wrong}
-            raise ValueError(
-                f"protocol '{self.name}' is for {in_words(wrong)}, but {env.simulator} runs with "
-                f"{in_words(there)} here, which may move or draw otherwise; {env.how_to_pin(wrong)}"
-                ". Or copy the protocol and change its simulator_versions: its results are "
-                "compared only with each other"
-            )
-        return self.replace(simulator_versions=installed)
+        return self.replace(simulator_versions=versions_here(self, env))
 
     @property
     def _num_initial_states(self) -> int:

@@ -24,7 +24,7 @@ import torch
 
 from rrf.algorithms import distributed
 from rrf.data.dataset.sampling import mixed_seed
-from rrf.envs.control_env import ControlEnv, check_final, check_step
+from rrf.envs.control_env import ControlEnv, OwnProcess, check_final, check_step
 from rrf.envs.failure import EnvError, NotFiniteError, failed, named
 from rrf.lineage import Lineage
 from rrf.policies.control.actor_critic import Deployed
@@ -154,6 +154,8 @@ class ControlRunner:
             extra.prepare(self)
         rank = process_group.rank()
         self.env = env or self._build_env(mixed_seed(cfg.seed, rank))
+        if isinstance(self.env, OwnProcess):
+            self.env.replaces_process = True
         self.generator = torch.Generator(self.device).manual_seed(mixed_seed(cfg.seed, 1, rank))
         self.iteration = self.num_steps = self.num_rollbacks = 0
         self.metrics: dict[str, float] = {}

@@ -1,11 +1,11 @@
-"""The config of the simulator of plain NumPy. Policies of Meta-World fit it."""
+"""The configs of the simulators of plain NumPy. Policies of Meta-World fit the dots."""
 
 import typing
 from collections.abc import Sequence
 from pathlib import Path
 
 from rrf.config import configclass
-from rrf.envs.foreign.configs import ForeignVecEnvCfg
+from rrf.envs.foreign.configs import ForeignControlEnvCfg, ForeignVecEnvCfg
 
 
 @configclass
@@ -40,3 +40,21 @@ class DotsCfg(ForeignVecEnvCfg):
 
     def instruction(self, task: str) -> str:
         return "Open a drawer"
+
+
+@configclass
+class PointsCfg(ForeignControlEnvCfg):
+    simulator: typing.ClassVar[str] = "points"
+    interpreter: typing.ClassVar[str] = "dots"
+    simulator_file: typing.ClassVar[Path] = Path(__file__).parent / "points.py"
+    simulator_class: typing.ClassVar[str] = "Points"
+    packages: typing.ClassVar[tuple[str, ...]] = ("numpy",)
+    timeout_s: typing.ClassVar[float] = 3.0
+
+    task: str = "Points"
+    trouble_at: list[typing.Any] | None = None
+    """What goes wrong, and at which step."""
+
+    @property
+    def simulator_arguments(self) -> dict[str, typing.Any]:
+        return {"task": self.task, "trouble_at": self.trouble_at}

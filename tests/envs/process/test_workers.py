@@ -100,7 +100,7 @@ def test_a_hung_worker_is_an_error_within_the_time_limit():
     env = WorkerVecEnv(MetaWorldCfg(num_envs=1, cameras=[]), num_workers=1, timeout_s=600)
     env.reset([InitialState("reach-v3", 42, 0)])
     [worker] = env._workers
-    worker._timeout_s = 1.0
+    worker.timeout_s = 1.0
     os.kill(worker.pid, signal.SIGSTOP)  # it never answers
     with pytest.raises(ChildError, match="did not answer 'step' within 1 s and was killed"):
         env.step(np.zeros((1, 2, 4), np.float32))

@@ -26,10 +26,11 @@ def serve(described: str, fd: str, parent_pid: str) -> None:
     """Answer calls until the connection closes.
 
     Args:
-        described: JSON. `file` and `class` of the simulator, its `arguments`, whether it
-            `is_batched` (then the class has the methods of `Episodes` and not those of
-            `Simulator`), `cameras`, `action_repeat`, and `memory` and `shape` of the images
-            (`rrf_child.episodes`): a file descriptor and [C, B, H, W, 3].
+        described: JSON. `file` and `class` of the simulator and its `arguments`. That is all for a
+            `rrf_child.batch.Batch`. For episodes seen through images also whether it `is_batched`
+            (then the class has the methods of `Episodes` and not those of `Simulator`), `cameras`,
+            `action_repeat`, and `memory` and `shape` of the images (`rrf_child.episodes`): a file
+            descriptor and [C, B, H, W, 3].
         fd: File descriptor of the connection.
         parent_pid: The process to die with, or 0.
     """
@@ -47,7 +48,7 @@ def serve(described: str, fd: str, parent_pid: str) -> None:
             break
         try:
             if served is None:
-                served = _episodes(json.loads(described))
+                served = _served(json.loads(described))
             message = ("done", getattr(served, method)(*values))
         except ValueError as error:
             message = ("invalid", (str(error), traceback.format_exc()))
@@ -62,7 +63,7 @@ def serve(described: str, fd: str, parent_pid: str) -> None:
         served.close()
 
 
-def _episodes(described: dict[str, typing.Any]) -> Episodes:
+def _served(described: dict[str, typing.Any]) -> typing.Any:
     sys.path.append(str(pathlib.Path(described["file"]).parent))  # for files beside it
     spec = importlib.util.spec_from_file_location("simulator", described["file"])
     assert spec is not None
@@ -70,6 +71,8 @@ def _episodes(described: dict[str, typing.Any]) -> Episodes:
     module = sys.modules["simulator"] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     made = getattr(module, described["class"])
+    if "shape" not in described:
+        return made(**described["arguments"])
     shape = described["shape"]
     images = np.zeros(shape, np.uint8)
     if images.size:
