@@ -15,6 +15,10 @@ Name = Annotated[str, typer.Argument(help="Name of the interpreter, e.g. robosui
 def setup(
     name: Name,
     force: Annotated[bool, typer.Option(help="Make it again even if it is there.")] = False,
+    source: Annotated[
+        Path | None,
+        typer.Option(help="A clone of the repository that the lock names, instead of its address."),
+    ] = None,
 ) -> None:
     """Make .rrf/envs/NAME, a virtual environment, from the pins in configs/envs/NAME.lock.
 
@@ -22,7 +26,7 @@ def setup(
     """
     from rrf.envs.foreign import interpreters
 
-    is_new = interpreters.setup(name, force, typer.echo)
+    is_new = interpreters.setup(name, force, typer.echo, source)
     interpreter = interpreters.interpreter(name)
     what = "set up" if is_new else "there already"
     version, packages = interpreter.record["python_version"], interpreter.record["packages"]

@@ -7,6 +7,7 @@ from rrf.lookup import Lookup, lazy_attributes
 ENVS = Lookup(
     "environment",
     {
+        "calvin": "rrf.envs.calvin.configs:CalvinCfg",
         "libero": "rrf.envs.libero.configs:LiberoCfg",
         "maniskill": "rrf.envs.maniskill.configs:ManiskillCfg",
         "maniskill-gpu": "rrf.envs.maniskill.configs:ManiskillGpuCfg",

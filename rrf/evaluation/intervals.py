@@ -10,6 +10,7 @@ are pure functions of counts.
 
 import functools
 import math
+from collections.abc import Sequence
 from statistics import NormalDist
 
 import numpy as np
@@ -52,6 +53,31 @@ def clopper_pearson(successes: int, episodes: int, confidence: float = 0.95) -> 
     low = float(betaincinv(successes, failures + 1, level)) if successes else 0.0
     high = float(betaincinv(successes + 1, failures, 1 - level)) if failures else 1.0
     return low, high
+
+
+def bounded_mean(
+    values: Sequence[float], largest: float, confidence: float = 0.95
+) -> tuple[float, float, float]:
+    """The mean of values in [0, largest] with two-sided bounds: (mean, low, high).
+
+    As many values of 0 and of `largest` are added as make the adjusted Wald interval of a rate
+    (Agresti & Coull, Am. Stat. 52:119, 1998) if all values are 0 or `largest`. So the bounds differ
+    even if all values are equal.
+
+    Raises:
+        ValueError: For a value that is not in [0, largest].
+    """
+    if any(not 0 <= value <= largest for value in values):
+        raise ValueError(f"values must lie in 0..{largest}")
+    if not values:
+        return 0.0, 0.0, float(largest)
+    z = z_value(confidence)
+    extra, number = z * z / 2, len(values) + z * z
+    center = (sum(values) + extra * largest) / number
+    spread = sum((value - center) ** 2 for value in values)
+    spread += extra * (center**2 + (largest - center) ** 2)
+    half = z * math.sqrt(spread / number / number)
+    return sum(values) / len(values), max(0.0, center - half), min(largest, center + half)
 
 
 def mcnemar_p(wins: int, losses: int) -> float:

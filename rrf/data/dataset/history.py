@@ -146,5 +146,9 @@ class HistoryBuffer:
         states = [self._before(k)[1] for k in range(self._past.states + 1)]
         return {**images, **views}, np.concatenate(states, axis=-1)
 
+    def clear(self) -> None:
+        """Forget what was seen."""
+        self._seen.clear()
+
     def _before(self, k: int) -> tuple[Mapping[str, np.ndarray], np.ndarray]:
         return self._seen[max(-1 - k * self._interval, -len(self._seen))]

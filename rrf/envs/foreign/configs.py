@@ -26,6 +26,9 @@ class ForeignVecEnvCfg(VecEnvCfg):
     is_batched: typing.ClassVar[bool] = False
     """Whether the class steps all slots in one call: it then has the methods of
     `rrf_child.episodes.Episodes`, whose arguments come before its own."""
+    has_stages: typing.ClassVar[bool] = False
+    """Whether an episode may have several tasks, one after the other, each with its instruction and
+    its horizon. The class then has `stage` of `rrf_child.episodes.Simulator`."""
     state_names: typing.ClassVar[tuple[str, ...]]
     """Names of the dimensions of a state."""
     known_cameras: typing.ClassVar[tuple[str, ...] | None] = None

@@ -120,13 +120,15 @@ class ForeignVecEnv:
         """CPU seconds that the foreign process has spent so far, by activity."""
         self._slots = Slots(cfg.num_envs, cfg.ignore_terminations)
         self._tasks = [""] * cfg.num_envs
-        self._num_steps = np.zeros(cfg.num_envs, np.int64)
+        self._num_steps = np.zeros(cfg.num_envs, np.int64)  # of the task that is to be done
+        self._stages = np.zeros(cfg.num_envs, np.int64)  # tasks of the episode that are done
         self._images_CBHW3, memory = _shared_images(cfg)
         described = {
             "file": str(cfg.simulator_file),
             "class": cfg.simulator_class,
             "arguments": cfg.simulator_arguments,
             "is_batched": cfg.is_batched,
+            "has_stages": cfg.has_stages,
             "cameras": cfg.cameras,
             "action_repeat": cfg.action_repeat,
             "memory": memory,
@@ -151,6 +153,8 @@ class ForeignVecEnv:
             self._tasks[slot] = state.task
         plain = [(state.task, state.seed, state.index) for state in initial_states]
         answer = self._call("reset", slots, plain)
+        self._stages[slots] = 0
+        self._go_on(slots, answer)
         observation = self._observation(slots, answer)
         self._num_steps[slots] = 0
         self._slots.begin(slots)
@@ -176,12 +180,16 @@ class ForeignVecEnv:
             rewards = self._array(answer, "rewards", np.float32, count, self.chunk_length)
         if plays_on:
             at_end = self._array(answer, "success_at_end", np.bool_, count)
+        is_solved = success & (not plays_on)
+        is_next = self._go_on(slots, answer) & ~success
+        truncated = ~is_solved & ~is_next & (self._num_steps[slots] >= horizons)
+        self._num_steps[np.asarray(slots)[is_next]] = 0
         return self._slots.finish_step(
             slots,
             self._observation(slots, answer),
             self._array(answer, "reward", np.float32, count),
             success,
-            ~(success & (not plays_on)) & (self._num_steps[slots] >= horizons),
+            truncated,
             steps,
             rewards,
             at_end,
@@ -211,6 +219,22 @@ class ForeignVecEnv:
         except (ChildError, ValueError, KeyboardInterrupt):
             self.close()
             raise
+
+    def _go_on(self, slots: Sequence[int], answer: typing.Any) -> np.ndarray:
+        """Note which task each slot is at, and return which have done one, bool [B]."""
+        if not self.cfg.has_stages:
+            return np.zeros(len(slots), bool)
+        stages = self._array(answer, "stage", np.int64, len(slots))
+        has_done, tasks = stages != self._stages[slots], answer.get("task")
+        if not isinstance(tasks, list) or len(tasks) != len(slots):
+            self.close()
+            raise ChildError(
+                f"the process of {self.cfg.simulator} answered {tasks!r} for its tasks"
+            )
+        self._stages[slots] = stages
+        for slot, task in zip(slots, tasks, strict=True):
+            self._tasks[slot] = str(task)
+        return has_done
 
     def _observation(self, slots: Sequence[int], answer: typing.Any) -> Observation:
         state = self._array(answer, "state", np.float32, len(slots), self.state_dim)

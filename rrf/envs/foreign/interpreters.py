@@ -14,6 +14,8 @@
 | `variables`       | KEY=VALUE, set if the packages were unpacked; {debian} is their folder.      |
 | `prepare`         | A file below rrf/envs that the new Python runs at the end, given its folder: |
 |                   | it makes what the simulator needs besides packages.                          |
+| `checkout`        | NAME, licence, address and commit of a repository; one line for each. It is  |
+|                   | cloned, counts as a package, and the variable NAME_PATH says where it is.    |
 """
 
 import dataclasses
@@ -36,13 +38,15 @@ from packaging.utils import canonicalize_name
 
 from rrf import atomic, workspace
 from rrf.config import did_you_mean
-from rrf.envs.foreign import debian
+from rrf.envs.foreign import checkouts, debian
 
 RECORD = "environment.json"
 _ENVS = Path(__file__).parents[1]
 _OURS = ("PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "PYTHONDONTWRITEBYTECODE", "VIRTUAL_ENV")
 _PIN = re.compile(r"[A-Za-z0-9._-]+==[^\s;@]+( *;.*)?$")
 _DEBIAN = "debian"  # folder of an interpreter that has the unpacked packages
+_CHECKOUTS = "checkouts"  # and the one that has the cloned repositories
+_CHECKOUT = re.compile(r"# checkout: (\S+) (\S+) (\S+) ([0-9a-f]{40})$")
 _PYTHONS = [f"python3.{minor}" for minor in range(8, 21)]
 _LIST_PACKAGES = """
 import importlib.metadata, json, platform
@@ -96,6 +100,8 @@ class Lock:
     """Environment variables that make the unpacked packages found."""
     prepare: Path | None
     """What makes the rest."""
+    checkouts: "dict[str, checkouts.Checkout]"
+    """Repositories that it needs, by name."""
 
     @property
     def digest(self) -> str:
@@ -134,7 +140,7 @@ def interpreter(name: str) -> Interpreter:
         record = json.loads((root / RECORD).read_text())
         python = root / record["python"]  # an absolute path stays as it is
         variables = {
-            key: value.replace("{debian}", str(root / _DEBIAN))
+            key: value.replace("{debian}", str(root / _DEBIAN)).replace("{folder}", str(root))
             for key, value in record["variables"].items()
         }
         result = Interpreter(name, python, record["cwd"], variables, record)
@@ -157,10 +163,12 @@ def read_lock(name: str) -> Lock:
     if name not in locks():
         place = workspace.home() / "configs" / "envs"
         raise ValueError(f"{place} has no {name}.lock{did_you_mean(name, locks())}")
-    path, said, debs = locks()[name], {}, {}
+    path, said, debs, repositories = locks()[name], {}, {}, {}
     for number, line in enumerate(path.read_text().splitlines(), 1):
         if deb := re.match(r"# deb: (\S+=\S+) ([0-9a-f]{64})$", line):
             debs[deb[1]] = deb[2]
+        elif repository := _CHECKOUT.match(line):
+            repositories[repository[1]] = checkouts.Checkout(*repository.groups())
         elif said_here := re.match(r"# ([a-z-]+): (.+)", line):
             said[said_here[1]] = said_here[2]
         elif line.strip() and not line.startswith("#") and not _PIN.match(line):
@@ -175,6 +183,7 @@ def read_lock(name: str) -> Lock:
         debs=debs,
         variables=dict(pair.split("=", 1) for pair in said.get("variables", "").split()),
         prepare=_ENVS / said["prepare"] if "prepare" in said else None,
+        checkouts=repositories,
     )
 
 
@@ -184,17 +193,32 @@ def foreign_environment() -> dict[str, str]:
     return kept | {"OMP_NUM_THREADS": "1"}
 
 
-def setup(name: str, force: bool = False, say: Callable[[str], None] = lambda line: None) -> bool:
+def setup(
+    name: str,
+    force: bool = False,
+    say: Callable[[str], None] = lambda line: None,
+    source: Path | None = None,
+) -> bool:
     """Make the virtual environment of a lock; False if it is there already.
 
     It is made in a folder beside its place and renamed when it is complete and its modules can be
     imported. If that is interrupted, the next call goes on with what is there.
+
+    Args:
+        name: Of the lock.
+        force: Make it again even if it is there.
+        say: Called with what is being done.
+        source: A clone of the repository that the lock names, instead of its address.
 
     Raises:
         ValueError: If there is no such lock, no fitting Python, another process is at it, or an
             installer fails. The message has the end of what the installer said.
     """
     lock, root = read_lock(name), folder() / name
+    if source is not None and len(lock.checkouts) != 1:
+        raise ValueError(
+            f"{lock.path} names {len(lock.checkouts)} repositories; leave out --source"
+        )
     with atomic.alone(folder() / f".lock-{name}", f"another process is setting up '{name}'"):
         if not force and (root / RECORD).is_file():
             record = json.loads((root / RECORD).read_text())
@@ -206,7 +230,13 @@ def setup(name: str, force: bool = False, say: Callable[[str], None] = lambda li
                 atomic.remove(other)
         _install(lock, partial, say)
         record = _described(partial / "bin" / "python", lock)
-        variables = lock.variables if (partial / _DEBIAN).exists() else {}
+        variables = dict(lock.variables) if (partial / _DEBIAN).exists() else {}
+        for repository in lock.checkouts.values():
+            say(f"cloning {source or repository.url}")
+            place = partial / _CHECKOUTS / repository.name
+            repository.clone_to(place, source, f"rrf envs setup {name}", _run)
+            variables[repository.variable] = f"{{folder}}/{_CHECKOUTS}/{repository.name}"
+            record["packages"].append(repository.as_package)
         location = {"python": "bin/python", "variables": variables}
         atomic.write_json(partial / RECORD, record | location)
         if root.exists():

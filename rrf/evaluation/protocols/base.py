@@ -57,6 +57,8 @@ class BaseProtocolCfg(Cfg):
     """The kind of policies it evaluates: one of `rrf.runners.checkpoints.deployable.KINDS`."""
     metrics: typing.ClassVar[Mapping[str, str]] = {}
     """Metrics of each episode that a gate may limit, name -> unit."""
+    with_bounds: typing.ClassVar[Mapping[str, float]] = {}
+    """Metrics whose mean is shown with bounds, and the largest value of each; the smallest is 0."""
     options: typing.ClassVar[Collection[str]] = ()
     """Options of `rrf eval` that this protocol supports, of those that not every protocol does:
     slots, baselines, device."""

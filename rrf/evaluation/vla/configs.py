@@ -17,6 +17,9 @@ from rrf.evaluation.vla.execution_configs import ExecutionCfg, RecedingHorizonCf
 
 VIDEO_SIZE = 192
 """Height and width of an episode's video in pixels."""
+CHAIN_LENGTH = "chain_length"
+"""The metric of a chain: how many of its instructions were followed, one after the other."""
+_LONGEST_CHAIN = 5
 _NOT_IN_HASH = ("name", "num_slots", "used_seeds", "type")
 _SET_HERE = (
     *("num_envs", "chunk_length", "action_repeat", "max_episode_steps", "image_size", "cameras"),
@@ -166,6 +169,10 @@ class ProtocolCfg(BaseProtocolCfg):
                 f"protocol '{self.name}': env_options: {first_error(error)}"
             ) from error
 
+    def measured(self, episode_return: float) -> dict[str, float]:
+        """The `metrics` of an episode, by the sum of its rewards."""
+        return {}
+
     def with_options(self, **given: typing.Any) -> typing.Self:
         """See `BaseProtocolCfg.with_options`."""
         slots = given.get("slots")
@@ -210,3 +217,23 @@ class ProtocolCfg(BaseProtocolCfg):
         return next(
             (name for name in ENVS if ENVS.get(name)().to_dict()[TYPE_KEY] == trained_in), None
         )
+
+
+@configclass(builds="rrf.evaluation.vla.protocol:VLAProtocol")
+class ChainProtocolCfg(ProtocolCfg):
+    """Episodes of several instructions in a row, each with `max_episode_steps` of its own. The
+    first that is not done in time ends the episode. Success is all of them; what counts is the
+    average length.
+    """
+
+    metrics: typing.ClassVar[Mapping[str, str]] = {
+        CHAIN_LENGTH: f"of {_LONGEST_CHAIN}",
+        **{f"at_least_{number}": "" for number in range(1, _LONGEST_CHAIN + 1)},
+    }
+    with_bounds: typing.ClassVar[Mapping[str, float]] = {CHAIN_LENGTH: _LONGEST_CHAIN}
+
+    def measured(self, episode_return: float) -> dict[str, float]:
+        length = round(episode_return)
+        numbers = range(1, _LONGEST_CHAIN + 1)
+        reached = {f"at_least_{number}": float(length >= number) for number in numbers}
+        return {CHAIN_LENGTH: float(length), **reached}

@@ -83,7 +83,7 @@ def evaluate(
         for row, slot in enumerate(slots):
             _observe(running[slot], step, row, actions[row])
             if step.terminated[row] or step.truncated[row]:
-                episode = _finish(running.pop(slot), bool(step.success[row]))
+                episode = _finish(running.pop(slot), bool(step.success[row]), protocol)
                 done[episode.initial_state] = episode
                 freed.append(slot)
                 if on_episode is not None:
@@ -149,10 +149,14 @@ def _observe(episode: _Running, step: Step, row: int, chunk: np.ndarray) -> None
     episode.actions.append(np.array(chunk[:executed], dtype=np.float32))
     episode.steps += executed
     episode.total += float(step.reward[row])
-    episode.observation = episode.history.seen(rows_of(step.observation, [row]))
+    seen = rows_of(step.observation, [row])
+    if seen.instruction != episode.observation.instruction:  # the next of a chain: begin anew
+        episode.history.clear()
+        episode.chunks.clear()
+    episode.observation = episode.history.seen(seen)
 
 
-def _finish(episode: _Running, success: bool) -> EpisodeResult:
+def _finish(episode: _Running, success: bool, protocol: "ProtocolCfg") -> EpisodeResult:
     return EpisodeResult(
         task=episode.state.task,
         seed=episode.state.seed,
@@ -160,6 +164,7 @@ def _finish(episode: _Running, success: bool) -> EpisodeResult:
         success=success,
         steps=episode.steps,
         episode_return=round(episode.total, 6),
+        metrics=protocol.measured(episode.total),
         actions=np.concatenate(episode.actions),
     )
 

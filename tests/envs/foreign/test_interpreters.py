@@ -147,4 +147,6 @@ def test_the_locks_of_the_project_pin_everything(monkeypatch):
     for name in interpreters.locks():
         lock = interpreters.read_lock(name)
         assert lock.imports
-        assert "://" not in lock.path.read_text()
+        urls = {f"{c.url}" for c in lock.checkouts.values()}
+        assert all(len(c.commit) == 40 for c in lock.checkouts.values())
+        assert lock.path.read_text().count("://") == len(urls)

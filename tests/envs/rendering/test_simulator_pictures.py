@@ -84,8 +84,10 @@ def test_metaworld_is_drawn_as_by_the_mujoco_that_it_was_published_with(tmp_path
 
 @pytest.mark.parametrize("name", FOREIGN)
 def test_the_lock_pins_the_versions_that_protocols_are_for(name):
-    lock = interpreters.read_lock(FOREIGN[name].interpreter).path.read_text().splitlines()
-    pins = dict(line.split("==") for line in lock if "==" in line and not line.startswith("#"))
+    lock = interpreters.read_lock(FOREIGN[name].interpreter)
+    lines = [line for line in lock.path.read_text().splitlines() if not line.startswith("#")]
+    pins = dict(line.split("==") for line in lines)
+    pins |= {checkout.name: checkout.commit for checkout in lock.checkouts.values()}
     assert FOREIGN[name].packages
     assert set(FOREIGN[name].packages) <= pins.keys()
     protocols = map(load_protocol, sorted((ROOT / "configs/protocols").glob("*.yaml")))

@@ -42,6 +42,11 @@ class Simulator(typing.Protocol):
         """The scripted expert's answer, float32 [A]; only if the config sets `has_expert`."""
         ...
 
+    def stage(self, slot: int) -> tuple[int, str]:
+        """How many tasks of the episode are done, and which one is to be done now; only if the
+        config sets `has_stages`. A task that is done ends the chunk."""
+        ...
+
     def close(self) -> None:
         """Free what is open."""
         ...
@@ -51,9 +56,14 @@ class Episodes:
     """Serves `reset`, `step` and `expert_action` of a simulator's slots."""
 
     def __init__(
-        self, simulator: Simulator, cameras: list[str], images: np.ndarray, action_repeat: int
+        self,
+        simulator: Simulator,
+        cameras: list[str],
+        images: np.ndarray,
+        action_repeat: int,
+        has_stages: bool = False,
     ):
-        self._simulator = simulator
+        self._simulator, self._has_stages = simulator, has_stages
         self._cameras, self._images_CBHW3 = cameras, images
         self._action_repeat = action_repeat
         self._cpu_s = {"reset": 0.0, "physics": 0.0, "rendering": 0.0}
@@ -85,23 +95,26 @@ class Episodes:
         Returns:
             reward float32 [B], summed over steps; rewards float32 [B, H], of each; success and
             success_at_end bool [B], in any step and in the last; steps int64 [B], executed; state
-            float32 [B, D]; cpu_s, the CPU seconds spent so far.
+            float32 [B, D]; cpu_s, the CPU seconds spent so far; with stages, stage int64 [B] and
+            task, a list.
         """
         reward = np.zeros(len(slots), np.float32)
         rewards = np.zeros(actions.shape[:2], np.float32)
         success, at_end = np.zeros((2, len(slots)), bool)
         steps = np.zeros(len(slots), np.int64)
+        is_next = np.zeros(len(slots), bool)  # the next task has begun
         with self._timed("physics"):
             for row, slot in enumerate(slots):
                 for action in np.clip(actions[row, : steps_left[row]], -1.0, 1.0):
-                    gained, at_end[row] = self._act(slot, action)
+                    gained, at_end[row], is_next[row] = self._act(slot, action)
                     reward[row] += gained
                     rewards[row, steps[row]] = gained
                     success[row] |= at_end[row]
                     steps[row] += 1
-                    if success[row] and not plays_on:
+                    if is_next[row] or (success[row] and not plays_on):
                         break
-        is_over = (success & (not plays_on)) | (steps >= np.asarray(steps_left))
+        is_solved = success & (not plays_on)
+        is_over = is_solved | (~is_next & (steps >= np.asarray(steps_left)))
         answer = self._observed(slots, list(~is_over | draws_final))
         return dict(
             answer,
@@ -120,12 +133,17 @@ class Episodes:
         """Close the simulator."""
         self._simulator.close()
 
-    def _act(self, slot: int, action: np.ndarray) -> tuple[float, bool]:
-        """Hold an action for `action_repeat` control steps; what the last one brings counts."""
-        outcome = 0.0, False
+    def _act(self, slot: int, action: np.ndarray) -> tuple[float, bool, bool]:
+        """Hold an action for `action_repeat` control steps: reward, success, and whether the next
+        task has begun. What the last one brings counts; with stages, a task that is done ends it.
+        """
+        reward, is_success = 0.0, False
+        done = self._simulator.stage(slot)[0] if self._has_stages else 0
         for _ in range(self._action_repeat):
-            outcome = self._simulator.act(slot, action)
-        return outcome
+            reward, is_success = self._simulator.act(slot, action)
+            if self._has_stages and self._simulator.stage(slot)[0] != done:
+                return reward, is_success, not is_success
+        return reward, is_success, False
 
     def _observed(self, slots: list[int], is_drawn: list[bool]) -> dict[str, typing.Any]:
         with self._timed("rendering"):
@@ -134,7 +152,11 @@ class Episodes:
                     place = self._images_CBHW3[number, slot]
                     place[:] = self._simulator.image(slot, camera) if is_drawn[row] else 0
         states = [np.asarray(self._simulator.state(slot), np.float32) for slot in slots]
-        return {"state": np.stack(states), "cpu_s": self._cpu_s}
+        answer = {"state": np.stack(states), "cpu_s": self._cpu_s}
+        if self._has_stages:
+            stages, tasks = zip(*map(self._simulator.stage, slots))
+            answer.update(stage=np.array(stages, np.int64), task=list(tasks))
+        return answer
 
     @contextlib.contextmanager
     def _timed(self, what: str) -> typing.Iterator[None]:

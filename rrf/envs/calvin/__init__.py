@@ -1,0 +1,1 @@
+"""CALVIN's tabletop (arXiv:2112.03227), in an interpreter of its own."""

@@ -1,0 +1,94 @@
+"""CALVIN in its own interpreter, and what its config refuses without it."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rrf.envs import ENVS
+from rrf.envs.calvin.configs import CalvinCfg
+from rrf.envs.foreign import interpreters
+from rrf.envs.observations import digest
+from rrf.envs.vec_env import InitialState
+
+ROOT = Path(__file__).parents[3]
+CFG = CalvinCfg(num_envs=2, chunk_length=4, action_repeat=3, max_episode_steps=160)
+
+
+def test_a_config_says_what_it_does_not_know():
+    assert ENVS.get("calvin") is CalvinCfg
+    assert (CFG.fps, CFG.action_dim, CFG.state_dim) == (10, 7, 15)
+    assert len(CFG.tasks) == 35
+    with pytest.raises(ValueError, match="no camera 'statik'; did you mean 'static'"):
+        CFG.replace(cameras=["statik"])
+    with pytest.raises(ValueError, match="later_starts=2"):
+        CFG.replace(later_starts=2)
+    with pytest.raises(ValueError, match="no CALVIN task 'open_drawr'; did you mean 'open_drawer'"):
+        CFG.check_initial_state(InitialState("open_drawr", 0, 0))
+    with pytest.raises(ValueError, match="has no initial state 1000"):
+        CFG.check_initial_state(InitialState("chain", 0, 1000))
+
+
+def test_without_its_interpreter_it_says_what_to_type(tmp_path, monkeypatch):
+    monkeypatch.setenv("RRF_HOME", str(tmp_path))
+    lock = tmp_path / "configs/envs/calvin.lock"
+    lock.parent.mkdir(parents=True)
+    lock.write_text((ROOT / "configs/envs/calvin.lock").read_text())
+    with pytest.raises(ValueError, match="not set up here; type: rrf envs setup calvin"):
+        CFG.build()
+
+
+@pytest.fixture(scope="module")
+def env():
+    """The real simulator."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RRF_HOME", os.environ.get("RRF_HOME", str(ROOT)))
+        try:
+            interpreters.interpreter("calvin")
+        except ValueError as error:
+            pytest.skip(str(error))
+        env = CFG.build()
+        yield env
+        env.close()
+
+
+def starts(index, *names):
+    return [InitialState(name, 42, index) for name in names]
+
+
+def solve(env, slot):
+    """Let the expert act until the episode ends: the rewards of its actions, and the last step."""
+    rewards = []
+    while True:
+        chunk = np.repeat(env.expert_action(slot)[None, None], CFG.chunk_length, axis=1)
+        chunk[:, 1:, :6] = 0
+        step = env.step(chunk, [slot])
+        rewards.append(float(step.reward[0]))
+        if step.terminated[0] or step.truncated[0]:
+            return rewards, step
+
+
+@pytest.mark.slow
+def test_an_initial_state_is_the_same_episode_whatever_ran_before(env):
+    names = ("open_drawer", "turn_on_led")
+    chunks = np.random.default_rng(0).uniform(-1, 1, (2, 2, 4, 7)).astype(np.float32)
+    first = env.reset(starts(0, *names))
+    begun = [digest(first, row) for row in range(2)]
+    after = [digest(env.step(chunk).observation, row) for row, chunk in enumerate(chunks)]
+    other = env.reset(starts(1, *names))
+    assert all(digest(other, row) != begun[row] for row in range(2))
+    swapped = env.reset(starts(0, *names)[::-1])
+    assert [digest(swapped, row) for row in (1, 0)] == begun
+    again = [env.step(chunk[::-1]).observation for chunk in chunks]
+    assert [digest(again[row], 1 - row) for row in range(2)] == after
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["open_drawer", "lift_blue_block_table", "turn_on_lightbulb"])
+def test_the_experts_solve_initial_states_they_were_not_made_on(env, name):
+    for index in range(2):
+        env.reset(starts(index, name), [0])
+        rewards, step = solve(env, 0)
+        assert step.success[0]
+        assert sum(rewards) == 1.0
