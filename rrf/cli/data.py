@@ -108,7 +108,7 @@ def collect(
         simulator = simulator.replace(cameras=words_of(cameras))
     if not tasks and env != "metaworld":
         raise ValueError(f"name tasks of {env}: --tasks {','.join(simulator.tasks[:3])}")
-    named = list(simulator.tasks) if tasks == "all" else words_of(tasks)
+    named = list(simulator.expert_tasks) if tasks == "all" else words_of(tasks)
     cfg = CollectCfg(
         env=simulator,
         tasks=named or list(DEMO_TASKS),

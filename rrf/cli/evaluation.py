@@ -338,9 +338,12 @@ def summary(evaluation: "Evaluation") -> str:
     """A report as text: success overall and by task, mean metrics, and the time it took."""
     from rrf.evaluation.protocols.files import parse_protocol
 
-    units = parse_protocol(evaluation.protocol).metrics
-    timings = evaluation.timings
+    protocol, timings = parse_protocol(evaluation.protocol), evaluation.timings
+    units = protocol.metrics
     lines = [f"{evaluation.policy}: success {evaluation.overall}"]
+    for metric, largest in protocol.with_bounds.items():
+        mean, low, high = evaluation.bounds_of(metric, largest)
+        lines.append(f"  mean {metric} {mean:.3f} [{low:.3f}, {high:.3f}] of {largest:g}")
     lines += [f"  {task}: {rate}" for task, rate in evaluation.per_task.items()]
     lines += [
         f"  {name} {mean:.4g} ({units[name]})" for name, mean in evaluation.mean_metrics().items()

@@ -108,6 +108,11 @@ class VecEnvCfg(Cfg):
         raise NotImplementedError
 
     @property
+    def expert_tasks(self) -> typing.Sequence[str]:
+        """The tasks whose demonstrations can be recorded, if the config sets `has_expert`."""
+        return self.tasks
+
+    @property
     def num_initial_states(self) -> int:
         """How many initial states one seed generates for each task. They are numbered from 0."""
         raise NotImplementedError

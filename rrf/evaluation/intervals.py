@@ -69,7 +69,7 @@ def bounded_mean(
     """
     if any(not 0 <= value <= largest for value in values):
         raise ValueError(f"values must lie in 0..{largest}")
-    if not values:
+    if len(values) == 0:
         return 0.0, 0.0, float(largest)
     z = z_value(confidence)
     extra, number = z * z / 2, len(values) + z * z

@@ -14,7 +14,7 @@ import numpy as np
 
 from rrf import atomic, formats
 from rrf.envs.vec_env import InitialState
-from rrf.evaluation.intervals import wilson
+from rrf.evaluation.intervals import bounded_mean, wilson
 
 FILE_NAME = "evaluation.json"
 REPORT = "report.html"
@@ -111,6 +111,11 @@ class Evaluation:
             name: statistics.fmean(e.metrics[name] for e in episodes if name in e.metrics)
             for name in names
         }
+
+    def bounds_of(self, metric: str, largest: float) -> tuple[float, float, float]:
+        """The mean of a metric in [0, largest] over all episodes, with 95 % bounds."""
+        values = [e.metrics[metric] for e in self.episodes if metric in e.metrics]
+        return bounded_mean(values, largest)
 
     @property
     def digest(self) -> str:

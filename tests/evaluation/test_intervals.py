@@ -2,9 +2,11 @@
 
 import math
 
+import numpy as np
 import pytest
 
 from rrf.evaluation.intervals import (
+    bounded_mean,
     clopper_pearson,
     episodes_to_decide,
     mcnemar_p,
@@ -140,3 +142,26 @@ def test_pairs_to_decide_by_hand():
     # rates 2/20 and 2/20 after adding one: difference 0, variance .2, n = 3.841459 * .2 / .01 =
     # 76.8
     assert pairs_to_decide(1, 1, 18, threshold=-0.1) == 77
+
+
+def test_bounds_of_a_mean_are_the_adjusted_wald_interval_where_values_are_0_or_1():
+    # n = 10 + 3.841459, p = (8 + 1.920729) / n = .716739, half = z sqrt(p (1 - p) / n) = .237375
+    mean, low, high = bounded_mean([1.0] * 8 + [0.0] * 2, 1.0)
+    assert mean == 0.8
+    assert (low, high) == pytest.approx((0.479364, 0.954113), abs=1e-5)
+    assert bounded_mean([4.0] * 8 + [0.0] * 2, 4.0) == pytest.approx((3.2, 4 * low, 4 * high))
+
+
+def test_bounds_of_a_mean_hold_what_they_say():
+    random = np.random.default_rng(0)
+    for shares in ([0.2] * 5, [0.9, 0.05, 0.02, 0.02, 0.01], [0.02, 0.03, 0.05, 0.1, 0.8]):
+        true = float(np.dot(range(5), shares))
+        draws = random.choice(5, size=(500, 60), p=shares).astype(float)
+        inside = [low <= true <= high for _, low, high in (bounded_mean(d, 4.0) for d in draws)]
+        assert np.mean(inside) > 0.93
+    mean, low, high = bounded_mean([5.0] * 20, 5.0)
+    assert (mean, high) == (5.0, 5.0)
+    assert 4.0 < low < 5.0
+    assert bounded_mean([], 5.0) == (0.0, 0.0, 5.0)
+    with pytest.raises(ValueError, match=r"must lie in 0\.\.5"):
+        bounded_mean([6.0], 5.0)

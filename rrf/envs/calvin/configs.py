@@ -66,6 +66,10 @@ class CalvinCfg(ForeignVecEnvCfg):
         return (*INSTRUCTIONS, CHAIN)
 
     @property
+    def expert_tasks(self) -> Sequence[str]:
+        return tuple(INSTRUCTIONS)
+
+    @property
     def num_initial_states(self) -> int:
         return NUM_CHAINS
 

@@ -71,6 +71,11 @@ class CollectCfg(Cfg):
             if task not in env.tasks:
                 near = did_you_mean(task, env.tasks)
                 raise ValueError(f"no {env.simulator} task '{task}'{near}")
+            if task not in env.expert_tasks:
+                raise ValueError(
+                    f"{task} of {env.simulator} cannot be recorded: it has several instructions in "
+                    "a row; record the tasks that it consists of"
+                )
         if not self.tasks or len(set(self.tasks)) != len(self.tasks):
             raise ValueError(f"tasks={self.tasks} must name at least one task, and no task twice")
         if self.episodes < 1 or self.num_workers < 1:

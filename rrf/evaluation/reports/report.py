@@ -98,7 +98,14 @@ def write_report(
 
 def _headline(evaluation: Evaluation) -> dict[str, str]:
     rate, timings = evaluation.overall, evaluation.timings
+    means = parse_protocol(evaluation.protocol).with_bounds
+    bounds = {metric: evaluation.bounds_of(metric, means[metric]) for metric in means}
     return {
+        f"mean {metric.replace('_', ' ')} of {means[metric]:g} [95 % bounds]": (
+            f"{mean:.2f} [{low:.2f}, {high:.2f}]"
+        )
+        for metric, (mean, low, high) in bounds.items()
+    } | {
         "episodes": str(rate.episodes),
         "solved": str(rate.successes),
         "tasks": str(len(evaluation.per_task)),

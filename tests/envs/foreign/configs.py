@@ -58,3 +58,18 @@ class PointsCfg(ForeignControlEnvCfg):
     @property
     def simulator_arguments(self) -> dict[str, typing.Any]:
         return {"task": self.task, "trouble_at": self.trouble_at}
+
+
+@configclass
+class ErrandsCfg(DotsCfg):
+    """Three tasks in a row."""
+
+    simulator_class: typing.ClassVar[str] = "Errands"
+    has_stages: typing.ClassVar[bool] = True
+
+    @property
+    def tasks(self) -> Sequence[str]:
+        return ("chain", "first", "second", "third")
+
+    def instruction(self, task: str) -> str:
+        return f"do the {task}"

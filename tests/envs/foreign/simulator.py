@@ -42,3 +42,21 @@ class Dots:
 
     def close(self):
         pass
+
+
+class Errands(Dots):
+    """Three tasks in a row: the dot's first number must pass 0.1, 0.4 and 0.7, from 0 on."""
+
+    def begin(self, slot, task, seed, index):
+        self._dots[slot] = np.zeros(4)
+        self._done = getattr(self, "_done", {}) | {slot: 0}
+
+    def act(self, slot, action):
+        self._dots[slot] = self._dots[slot] + 0.1 * action
+        if self._dots[slot][0] <= 0.1 + 0.3 * self._done[slot] + 1e-6:
+            return 0.0, False
+        self._done[slot] += 1
+        return 1.0, self._done[slot] == 3
+
+    def stage(self, slot):
+        return self._done[slot], ("first", "second", "third")[min(self._done[slot], 2)]

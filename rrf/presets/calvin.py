@@ -1,0 +1,54 @@
+"""The compact policy on CALVIN: imitation of a few demonstrations, then GRPO."""
+
+from rrf.envs.calvin.configs import CAMERAS, CalvinCfg
+from rrf.envs.calvin.tasks import INSTRUCTIONS
+from rrf.networks.configs import InstructionEncoderCfg
+from rrf.networks.vocabulary import vocabulary_of
+from rrf.policies.vla.configs import CompactVLACfg
+from rrf.presets.vla_rl import other_simulator_grpo, two_views_sft
+from rrf.runners.supervised.configs import SupervisedRunnerCfg
+from rrf.runners.vla_rl.configs import VLARLRunnerCfg
+
+_TASKS = ("open_drawer", "move_slider_left", "turn_on_led", "lift_red_block_table")
+
+
+def calvin_all_sft() -> SupervisedRunnerCfg:
+    """Imitation of eight demonstrations of each of the 34 tasks, for chains of instructions."""
+    cfg = two_views_sft()
+    policy = cfg.policy.replace(
+        cameras=list(CAMERAS),
+        state_dim=len(CalvinCfg.state_names),
+        action_dim=CalvinCfg().action_dim,
+        instruction_encoder=InstructionEncoderCfg(vocabulary=vocabulary_of(INSTRUCTIONS.values())),
+    )
+    return cfg.replace(
+        experiment_name="compact-vla-calvin-all",
+        dataset="calvin-demo",
+        policy=policy,
+        max_steps=3000,
+        batch_size=128,
+    )
+
+
+def calvin_sft() -> SupervisedRunnerCfg:
+    """Imitation of two demonstrations of each of four tasks, from random weights."""
+    return calvin_all_sft().replace(
+        experiment_name="compact-vla-calvin",
+        instructions=[INSTRUCTIONS[task] for task in _TASKS],
+        episodes_per_instruction=2,
+        batch_size=two_views_sft().batch_size,
+        max_steps=300,
+    )
+
+
+def calvin_grpo() -> VLARLRunnerCfg:
+    """GRPO on the four tasks; set `init_from=<checkpoint of compact-vla-calvin>`."""
+    cfg = other_simulator_grpo()
+    assert isinstance(cfg.policy, CompactVLACfg)
+    return cfg.replace(
+        experiment_name="calvin-grpo-compact",
+        policy=calvin_sft().policy.replace(head=cfg.policy.head),
+        env=CalvinCfg(num_envs=16, action_repeat=3, max_episode_steps=40, cameras=list(CAMERAS)),
+        tasks=list(_TASKS),
+        worker_timeout_s=120.0,
+    )
