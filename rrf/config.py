@@ -443,9 +443,14 @@ def _step_into(node, key: str, path: str, root: Mapping) -> dict:
 def _check_key(node, key: str, path: str, root: Mapping) -> None:
     if not isinstance(node, dict):
         raise ValueError(f"'{path}' goes into a plain value, which has no fields")
-    if TYPE_KEY in node and key not in node:
+    if TYPE_KEY in node and key not in node and key not in _left_out(node[TYPE_KEY]):
         fields = [name for name in node if name != TYPE_KEY]
         raise ValueError(f"no config field '{path}'{_nearest(key, fields, root)}")
+
+
+def _left_out(path: str) -> Collection[str]:
+    """The fields of a class that plain data may be without."""
+    return getattr(_locate_trusted(path), "left_out_if_empty", ())
 
 
 def _nearest(key: str, fields: Iterable[str], root: Mapping) -> str:

@@ -15,6 +15,7 @@ from rrf.config import (
     read_yaml,
     trust,
 )
+from rrf.envs.metaworld.configs import MetaWorldCfg
 
 trust(__name__)
 
@@ -257,3 +258,9 @@ def test_a_colon_between_numbers_is_text_and_no_sum_of_minutes():
         **{"a": "1:2", "b": {"c": "0:0-3", "d": "3:30"}},
         **{"e": 16, "f": -1.5, "g": 1000},
     }
+
+
+def test_a_field_that_plain_data_leaves_out_can_be_overridden():
+    cfg = MetaWorldCfg().override({"ignore_terminations": True})
+    assert cfg.ignore_terminations
+    assert cfg.override({"ignore_terminations": False}).to_dict() == MetaWorldCfg().to_dict()

@@ -15,6 +15,7 @@ import typer
 from rrf import __version__, ctrl_c, workspace
 from rrf.cli import data, envs, models, nightly, orchestra, quick_imports, result_file, services
 from rrf.cli.browser import open_
+from rrf.cli.config_import import import_config
 from rrf.cli.evaluation import eval_
 from rrf.cli.exchange import export, import_
 from rrf.cli.gc import gc
@@ -47,6 +48,7 @@ app.command()(with_result_file(play))
 app.command()(serve)
 app.command()(export)
 app.command("import")(import_)
+app.command()(import_config)
 app.add_typer(models.app, name="models")
 app.command()(gc)
 app.command()(presets)

@@ -7,6 +7,7 @@ from rrf import workspace
 from rrf.config import closest, did_you_mean, parse_overrides, read_yaml
 from rrf.envs.configs import trust_task
 from rrf.lookup import Lookup
+from rrf.presets.rlinf.names import foreign_name, is_config
 from rrf.runners.configs import RunnerCfg
 
 _LOCOMOTION = (
@@ -144,7 +145,13 @@ def resolve(target: str, overrides: Iterable[str] | Mapping = ()) -> RunnerCfg:
     """
     changes = dict(overrides) if isinstance(overrides, Mapping) else parse_overrides(overrides)
     if target.endswith((".yaml", ".yml")) or Path(target).is_file():
-        data = read_yaml(workspace.find(target))
+        file = workspace.find(target)
+        if is_config(file):
+            raise ValueError(
+                f"{target} is a config of RLinf; make a training file of it: rrf import-config "
+                f"{target} --out NAME.yaml"
+            )
+        data = read_yaml(file)
         for key in data:
             if key not in _KEYS:
                 near = did_you_mean(key, _KEYS) if closest(key, _KEYS) else _as_override(data, key)
@@ -155,7 +162,13 @@ def resolve(target: str, overrides: Iterable[str] | Mapping = ()) -> RunnerCfg:
             )
         changes = dict(data.get("overrides") or {}) | changes
         target = data["preset"]
-    cfg = PRESETS.get(target)().override(changes)
+    cfg = PRESETS.get(target)()
+    try:
+        cfg = cfg.override(changes)
+    except ValueError as error:
+        if note := foreign_name(changes, cfg.to_dict()):
+            raise ValueError(note) from error
+        raise
     trust_task(getattr(cfg, "env", None))
     return cfg
 
