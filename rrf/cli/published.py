@@ -1,6 +1,7 @@
 """`rrf models setup`, `import`, `export` and `extract`: models that others have published, and the
 policy of one robot."""
 
+import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,6 +10,7 @@ import typer
 from rrf import atomic
 
 if TYPE_CHECKING:
+    from rrf.policies.vla.published.overlay import Overlay
     from rrf.runners.supervised.configs import SupervisedRunnerCfg
 
 
@@ -99,6 +101,13 @@ def import_(
         Path | None,
         typer.Option(help="A dataset's norm_stats.json, to use instead of its statistics."),
     ] = None,
+    overlay: Annotated[
+        Path | None,
+        typer.Option(
+            help="Newer weights that RLinf trained from it: its full_weights.pt, or the "
+            "global_step_N with that."
+        ),
+    ] = None,
     overrides: Annotated[
         list[str] | None, typer.Argument(help="Dotted overrides, e.g. policy.cameras='[front]'.")
     ] = None,
@@ -112,15 +121,16 @@ def import_(
     from rrf.data.schema import ACTION, STATE
     from rrf.networks.vlm.catalogue import located
     from rrf.policies.vla.published.formats import format_at
+    from rrf.policies.vla.published.overlay import overlaid
     from rrf.runners.checkpoints import checkpoint, lerobot_policies, published
 
     checkpoint.require_new(out)
     folder, changes = located(source), parse_overrides(overrides or [])
     if lerobot_policies.is_at(folder):
-        if statistics or norm_stats or layout not in (None, "lerobot"):
+        if statistics or norm_stats or overlay or layout not in (None, "lerobot"):
             raise ValueError(
                 f"{folder} is one of lerobot's own policies, which brings its statistics; leave "
-                "out --statistics, --norm-stats and any --format but lerobot"
+                "out --statistics, --norm-stats, --overlay and any --format but lerobot"
             )
         preset = preset or lerobot_policies.preset_of(folder)
         cfg = lerobot_policies.import_policy(source, _supervised(preset), changes, out)
@@ -137,7 +147,13 @@ def import_(
         cfg = cfg.replace(policy=cfg.policy.replace(**sizes))
     published.require_said(folder, published_format, changes)
     cfg = cfg.override(changes)
-    published.import_policy(source, published_format, cfg, out, statistics, given)
+    out.absolute().parent.mkdir(parents=True, exist_ok=True)
+    with contextlib.ExitStack() as stack:
+        newer = None
+        if overlay is not None:
+            newer = stack.enter_context(overlaid(folder, overlay, out.absolute().parent))
+            _tell_overlay(newer)
+        published.import_policy(source, published_format, cfg, out, statistics, given, newer)
     _tell(out, cfg, preset)
 
 
@@ -149,6 +165,13 @@ def _supervised(preset: str) -> "SupervisedRunnerCfg":
     if not isinstance(cfg, SupervisedRunnerCfg):
         raise ValueError(f"--preset {preset} trains no policy on recordings; give one that does")
     return cfg
+
+
+def _tell_overlay(overlay: "Overlay") -> None:
+    typer.echo(f"{overlay.num_tensors} tensors are those of {overlay.file}")
+    if names := overlay.left_out:
+        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        typer.echo(f"left out, because only training needs them: {names[0]}{more}")
 
 
 def _tell(out: Path, cfg: "SupervisedRunnerCfg", preset: str) -> None:

@@ -19,7 +19,12 @@ def published_facts(name: str) -> dict[str, str | None]:
 
 
 def save_imported(
-    name: str, cfg: SupervisedRunnerCfg, policy: typing.Any, stats: Mapping[str, Mapping], out: Path
+    name: str,
+    cfg: SupervisedRunnerCfg,
+    policy: typing.Any,
+    stats: Mapping[str, Mapping],
+    out: Path,
+    more: Mapping[str, str] | None = None,
 ) -> Path:
     """Write a policy that was read from a published folder as a checkpoint.
 
@@ -29,9 +34,10 @@ def save_imported(
         policy: The policy.
         stats: Its statistics.
         out: A directory that does not exist or is empty.
+        more: What else its lineage says of where it comes from.
     """
     missing = ("the data of a published policy, which nothing here records",)
-    lineage = Lineage(published=published_facts(name), missing=missing)
+    lineage = Lineage(published=published_facts(name) | dict(more or {}), missing=missing)
     state = checkpoint.TrainerState({}, {})
     with tempfile.TemporaryDirectory(dir=_parent(out)) as scratch:
         made = checkpoint.save(

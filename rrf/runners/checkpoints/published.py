@@ -15,6 +15,7 @@ from rrf.networks.vlm.weights import is_float32
 from rrf.policies.vla.heads.pi_configs import PiExpertHeadCfg
 from rrf.policies.vla.published.folders import with_tokenizer
 from rrf.policies.vla.published.formats import FORMATS, Format, format_at
+from rrf.policies.vla.published.overlay import Overlay
 from rrf.policies.vla.vlm import VLMPolicy
 from rrf.policies.vla.vlm_configs import VLMPolicyCfg
 from rrf.runners.checkpoints import checkpoint, lerobot_policies
@@ -89,6 +90,7 @@ def import_policy(
     out: Path,
     group: str | None = None,
     norm_stats: Mapping[str, Mapping] | None = None,
+    overlay: Overlay | None = None,
 ) -> Path:
     """Write a published policy as a checkpoint.
 
@@ -100,13 +102,14 @@ def import_policy(
         group: Which of several statistics.
         norm_stats: A dataset's statistics to use instead of the published ones, with the floors of
             `cfg`. Published ones are used as they are.
+        overlay: Newer weights of it.
 
     Raises:
         ValueError: If `out` has content, if weights or statistics do not fit, or if cameras or
             image size are unknown.
     """
     checkpoint.require_new(out)
-    folder, policy_cfg = located(name), cfg.policy
+    folder, policy_cfg = overlay.folder if overlay else located(name), cfg.policy
     assert isinstance(policy_cfg, VLMPolicyCfg)
     lacking = [n for n in ("cameras", "image_size") if not any(getattr(policy_cfg, n))]
     if lacking:
@@ -129,7 +132,7 @@ def import_policy(
         )
     policy: VLMPolicy = policy_cfg.build(stats)
     layout.fill(policy, folder)
-    return save_imported(name, cfg, policy, stats, out)
+    return save_imported(name, cfg, policy, stats, out, overlay.facts() if overlay else {})
 
 
 def export_policy(

@@ -155,7 +155,7 @@ def imported(tmp_path):
 def test_grpo_of_openvla_oft_on_libero(imported):
     result = imported(GRPO)
     cfg = result.cfg
-    assert result.preset == "libero10-grpo-openvla-oft"
+    assert "openvla-oft" in result.preset
     assert isinstance(cfg.algorithm, GRPOCfg)
     algorithm = cfg.algorithm
     assert (algorithm.group_size, algorithm.clip_low, algorithm.clip_high) == (8, 0.2, 0.28)
