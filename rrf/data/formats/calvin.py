@@ -4,20 +4,16 @@
                                   actions f64[7], rel_actions f64[7], robot_obs f64[15],
                                   scene_obs f64[24] (and depth_*, rgb_tactile where recorded)
     ep_start_end_ids.npy          int[N, 2], first and last step of each play session
-    lang_annotations/auto_lang_ann.npy   a pickled dict: never loaded
+    lang_annotations/auto_lang_ann.npy   a pickled dict: info.indx, language.ann, language.task
 
 Layout: https://github.com/mees/calvin/tree/main/dataset. A range includes its last step. A dataset
 is one split, the directory that holds `ep_start_end_ids.npy` (training or validation). Steps are
 recorded at 30 Hz. Orientations are Euler angles x, y, z in rad; `robot_obs` is end-effector
 position (3) and orientation (3), gripper width, 7 joint angles, last gripper action.
 
-The annotations are read from JSON, `[{"start": 358482, "end": 358546, "instruction": "..."}, ...]`.
-The option `annotations` names this file. If you trust the pickle, make the file once, in the
-split's directory:
-
-    python -c "import json, numpy; a = numpy.load('lang_annotations/auto_lang_ann.npy',
-    allow_pickle=True).item(); json.dump([dict(start=int(s), end=int(e), instruction=t)
-    for (s, e), t in zip(a['info']['indx'], a['language']['ann'])], open('annotations.json', 'w'))"
+The annotations are read from that file without unpickling it (`rrf.data.formats.plain_pickle`), or
+from JSON, `[{"start": 358482, "end": 358546, "instruction": "..."}, ...]`. The option `annotations`
+names a file of either kind.
 
 Legend: T steps of a segment, H W image height and width.
 """
@@ -34,17 +30,13 @@ import numpy as np
 from rrf.config import Cfg, configclass, did_you_mean
 from rrf.data.dataset.layout import path_inside
 from rrf.data.formats.json_files import read_json
+from rrf.data.formats.plain_pickle import read_plain
 from rrf.data.memory import check_fits, no_room
 from rrf.data.raw import RawEpisode, Recording
 
 FPS = 30.0
 _RANGES = "ep_start_end_ids.npy"
-_PICKLED_ANNOTATIONS = "lang_annotations/auto_lang_ann.npy"
-_WHY_NOT = (
-    "is a Python pickle, and loading one runs whatever code the file holds, so it is never loaded; "
-    "write its ranges as JSON (the command is in the docstring of rrf/data/formats/calvin.py) and "
-    "set the option annotations to that file"
-)
+_ANNOTATIONS = "lang_annotations/auto_lang_ann.npy"
 _SHORTER = (
     "set the option max_steps, which cuts long ranges into shorter segments, use fewer --workers, "
     "or a machine with more memory"
@@ -57,7 +49,9 @@ class CalvinOptions(Cfg):
     """Options of the format calvin."""
 
     annotations: str | None = None
-    """A .json file in the dataset's directory: [{start, end, instruction}], end included."""
+    """A file in the dataset's directory with ranges and instructions: CALVIN's auto_lang_ann.npy,
+    or .json with [{start, end, instruction}], end included. By default the first, if it is there.
+    """
     instruction: str | None = None
     """The instruction of all segments; ranges then come from ep_start_end_ids.npy."""
     max_steps: int | None = None
@@ -97,8 +91,7 @@ class CalvinSource:
             ValueError: If there are none, or a segment's first or last step is missing.
         """
         recordings = []
-        annotations = self._options.annotations
-        texts = () if annotations is None else (self._path / annotations,)
+        texts = () if self._annotations is None else (self._path / self._annotations,)
         for name, segment in self._segments.items():
             for step in (segment.start, segment.end):
                 if not self._step(step).is_file():
@@ -131,6 +124,13 @@ class CalvinSource:
             fps=FPS,
         )
 
+    @property
+    def _annotations(self) -> str | None:
+        options = self._options
+        if options.annotations is None and (options.instruction, options.max_steps) == (None, None):
+            return _ANNOTATIONS if (self._path / _ANNOTATIONS).is_file() else None
+        return options.annotations
+
     def _step(self, index: int) -> Path:
         return self._path / f"episode_{index:07d}.npz"
 
@@ -147,13 +147,8 @@ class CalvinSource:
 
     @functools.cached_property
     def _segments(self) -> dict[str, _Segment]:
-        if self._options.annotations is not None:
-            segments = _read_annotations(self._path, self._options.annotations)
-        elif self._options.instruction is None and (self._path / _PICKLED_ANNOTATIONS).is_file():
-            raise ValueError(
-                f"{self._path / _PICKLED_ANNOTATIONS} {_WHY_NOT}; or set the option instruction "
-                f"to read the ranges of {_RANGES} without them"
-            )
+        if self._annotations is not None:
+            segments = _read_annotations(self._path, self._annotations)
         else:
             segments = [
                 _Segment(start, end, self._options.instruction)
@@ -227,12 +222,25 @@ def _read_array(step: np.lib.npyio.NpzFile, key: str, path: Path) -> np.ndarray:
 
 def _read_annotations(root: Path, name: str) -> list[_Segment]:
     path = path_inside(root, name, "option annotations")
-    if path.suffix in (".npy", ".npz", ".pkl"):
-        raise ValueError(f"{path} {_WHY_NOT}")
-    entries = read_json(path)
+    entries = read_json(path) if path.suffix == ".json" else _plain_entries(path)
     if not isinstance(entries, list) or not entries:
         raise ValueError(f"{path} holds no segments; it must be [{{start, end, instruction}}, ...]")
     return [_segment(entry, f"{path}: segment {number}") for number, entry in enumerate(entries)]
+
+
+def _plain_entries(path: Path) -> list[dict]:
+    """The entries of CALVIN's own annotations."""
+    data = read_plain(path)
+    try:
+        ranges, texts = data["info"]["indx"], data["language"]["ann"]
+        return [
+            {"start": int(start), "end": int(end), "instruction": str(text)}
+            for (start, end), text in zip(ranges, texts, strict=True)
+        ]
+    except (LookupError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"{path} is no annotation of CALVIN, with as many info.indx as language.ann: {error}"
+        ) from error
 
 
 def _segment(entry, where: str) -> _Segment:

@@ -164,7 +164,7 @@ def _grasp(table, colour, tilt=0.0):
 
     phases = [
         Phase(lambda table: at(table) + before, _OPEN, **turned, is_direct=False),
-        Phase(at, _OPEN, **turned, near_m=0.008),
+        Phase(at, _OPEN, **turned, near_m=0.008 if tilt == 0.0 else 0.024),
         Phase(place, _CLOSED, **turned, near_m=0.05, wait=2),
     ]
     return phases, place, turned
@@ -204,7 +204,7 @@ def _push_into_drawer(table):
     begin = _place(table, colour)[0] + _by(y=0.05)
     return [
         Phase(begin + _by(z=0.08), _CLOSED, is_direct=False),
-        Phase(begin, _CLOSED),
+        Phase(begin, _CLOSED, near_m=0.03),
         Phase(np.array([begin[0], -0.26, begin[2]]), _CLOSED),
     ]
 
@@ -216,12 +216,15 @@ def _place_in_drawer(table):
 
 def _place_in_slider(table):
     side = "right" if _joint(table, "slide") < 0.14 else "left"
-    place = np.array([_INTO_CABINET_M[side], 0.07, 0.48])
+    inside = [place for c in _COLOURS if (place := _place(table, c)[0])[1] > 0.04]
+    places = [np.array([_INTO_CABINET_M[side] + x, 0.07, 0.48]) for x in (0.0, -0.05, 0.05)]
+    place = max(places, key=lambda p: min([0.09, *(abs(p - i)[0] for i in inside)]))
     return [
         Phase(place + _by(y=-0.17, z=0.08), _CLOSED, tilt=_TILT, is_direct=False),
-        Phase(place + _by(z=0.02), _CLOSED, tilt=_TILT),
-        Phase(place, _CLOSED, tilt=_TILT),
-        Phase(place, _OPEN, tilt=_TILT),
+        Phase(place + _by(z=0.02), _CLOSED, tilt=_TILT, near_m=0.03),
+        Phase(place, _CLOSED, tilt=_TILT, near_m=0.025),
+        Phase(place, _OPEN, tilt=_TILT, near_m=0.03, wait=1),
+        Phase(place + _by(y=-0.15, z=0.05), _OPEN, tilt=_TILT),
     ]
 
 
