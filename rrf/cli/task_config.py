@@ -90,6 +90,7 @@ def registered_cfg(task: str) -> "ControlRunnerCfg | None":
 
 def _choice(task: str, algorithm: str | None) -> "Choice":
     from rrf.envs.gymnasium.registered import is_of_mjlab, kind_of
+    from rrf.envs.isaaclab.tasks import is_of_isaaclab
     from rrf.presets.any_task import (
         ALGORITHMS,
         Choice,
@@ -99,7 +100,8 @@ def _choice(task: str, algorithm: str | None) -> "Choice":
     )
 
     asked = algorithm_called(algorithm or "ppo")
-    cfg = None if is_of_mjlab(task) else registered_cfg(task)
+    is_elsewhere = is_of_mjlab(task) or is_of_isaaclab(task)
+    cfg = None if is_elsewhere else registered_cfg(task)
     if cfg is not None and (
         algorithm is None or isinstance(getattr(cfg, "algorithm", None), ALGORITHMS[asked])
     ):

@@ -8,6 +8,7 @@ ENVS = Lookup(
     "environment",
     {
         "calvin": "rrf.envs.calvin.configs:CalvinCfg",
+        "isaaclab": "rrf.envs.isaaclab.configs:IsaacLabCfg",
         "libero": "rrf.envs.libero.configs:LiberoCfg",
         "maniskill": "rrf.envs.maniskill.configs:ManiskillCfg",
         "maniskill-gpu": "rrf.envs.maniskill.configs:ManiskillGpuCfg",

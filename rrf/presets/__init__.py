@@ -57,6 +57,11 @@ _LAPTOP_RL = (
 )
 _LIBERO_RL = ("libero10-grpo-openvla-oft", "libero-spatial-ppo-groot", "libero10-ppo-pi05")
 _MANISKILL = ("compact-vla-maniskill", "maniskill-grpo-compact", "maniskill-ppo-openvla")
+_ISAACLAB = (
+    *("isaaclab-cartpole-ppo", "isaaclab-ant-ppo", "isaaclab-reach-franka-ppo"),
+    *("isaaclab-go2-flat-ppo", "isaaclab-a1-flat-ppo", "isaaclab-go1-flat-ppo"),
+    "isaaclab-anymal-c-flat-ppo",
+)
 _GROOT = ("groot-n15-sft", "groot-n17-sft", "groot-laptop", "groot-laptop-mixture")
 _RECORDINGS = ("bridge-sft-laptop", "gr1-sft-laptop", "g1-sft-laptop")
 _LEROBOT = (
@@ -125,6 +130,7 @@ PRESETS = Lookup(
     | _functions("laptop_rl", _LAPTOP_RL)
     | _functions("libero_rl", _LIBERO_RL)
     | _functions("maniskill", _MANISKILL)
+    | _functions("isaaclab", _ISAACLAB)
     | _functions("recordings", _RECORDINGS)
     | _functions("lerobot", _LEROBOT),
 )

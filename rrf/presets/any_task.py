@@ -26,6 +26,8 @@ from rrf.config import Cfg, did_you_mean
 from rrf.envs.configs import ControlEnvCfg, task_id
 from rrf.envs.gymnasium.configs import GymnasiumEnvCfg, RegisteredEnvCfg
 from rrf.envs.gymnasium.registered import TaskKind, is_of_mjlab
+from rrf.envs.isaaclab.configs import IsaacLabEnvCfg
+from rrf.envs.isaaclab.tasks import is_of_isaaclab
 from rrf.envs.mjlab.configs import MjlabEnvCfg
 from rrf.networks.configs import plain_mlp
 from rrf.policies.control.configs import (
@@ -49,6 +51,7 @@ from rrf.policies.control.off_policy_configs import (
 from rrf.policies.control.student_configs import BlindActorCfg, StudentCfg
 from rrf.presets import PRESETS
 from rrf.presets.gymnasium import as_variant, ppo_of_eight
+from rrf.presets.isaaclab import ppo_of
 from rrf.presets.model_based import mbpo, model_ppo, tdmpc, tdmpc2
 from rrf.presets.off_policy import discrete_sac
 from rrf.presets.offline import OFFLINE, cal_ql, offline
@@ -173,7 +176,7 @@ def defaults_for(task: str, kind: TaskKind, algorithm: str) -> Choice:
     if kind.num_choices is not None and algorithm in ("sac", "sac-discrete"):
         cfg = discrete_sac(name, task, max_iterations=500)
         return Choice(cfg, f"SAC's defaults for {kind.num_choices} actions")
-    what = "robots of mjlab" if kind.is_mjlab else "real actions"
+    what = f"robots of {kind.simulator}" if kind.simulator else "real actions"
     if kind.num_choices is not None:
         what = f"{kind.num_choices} actions"
     made: dict[str, Callable[[str, str], ControlRunnerCfg]] = {
@@ -193,20 +196,22 @@ def defaults_for(task: str, kind: TaskKind, algorithm: str) -> Choice:
         cfg = _SAC[algorithm](cfg) if algorithm in _SAC else cfg
     else:
         cfg = _on_policy(_ppo(task, kind, algorithm).replace(experiment_name=name), algorithm)
+    if is_of_isaaclab(task):
+        return Choice(cfg, f"the settings that Isaac Lab has for rsl_rl ({shown})")
     return Choice(cfg, f"{shown}'s defaults for {what}")
 
 
 def _check_fits(task: str, kind: TaskKind, algorithm: str) -> None:
     fits = tuple(ALGORITHMS) if kind.num_choices is None else _DISCRETE
-    if kind.is_mjlab:
+    if kind.simulator:
         fits = _ROBOTS
     if kind.num_choices is None and algorithm == "sac-discrete":
         raise ValueError(f"{task} has real actions; train it with --algorithm sac")
     if algorithm in fits:
         return
-    if kind.is_mjlab:
+    if kind.simulator:
         raise ValueError(
-            f"{task} is an environment of mjlab, for which there are no defaults of "
+            f"{task} is an environment of {kind.simulator}, for which there are no defaults of "
             f"{algorithm.upper()}; train it with --algorithm {', '.join(fits[:-1])} or {fits[-1]}"
         )
     raise ValueError(
@@ -220,7 +225,9 @@ def _ppo(task: str, kind: TaskKind, algorithm: str) -> OnPolicyRunnerCfg:
     preset = None if algorithm == "ppo" else preset_for(task, "ppo")
     if preset is not None and type(preset.cfg) is OnPolicyRunnerCfg:
         return preset.cfg
-    if kind.is_mjlab:
+    if is_of_isaaclab(task):
+        return ppo_of(task, _name(task, "ppo"))
+    if kind.simulator:
         return _mjlab_ppo(task)
     return _real_ppo(task, kind) if kind.num_choices is None else _discrete_ppo(task, kind)
 
@@ -270,6 +277,8 @@ def _real_ppo(task: str, kind: TaskKind) -> OnPolicyRunnerCfg:
 
 
 def _robots(task: str) -> ControlEnvCfg:
+    if is_of_isaaclab(task):
+        return IsaacLabEnvCfg(task=task)
     return MjlabEnvCfg(task=task) if is_of_mjlab(task) else RegisteredEnvCfg(task=task)
 
 
@@ -334,7 +343,7 @@ _SAC = {
 
 def _student(kind: TaskKind, algorithm: str, name: str, task: str) -> DistillationRunnerCfg:
     """A recurrent student that sees what the task shows; teacher=PATH has to be given."""
-    env = _robots(task) if kind.is_mjlab else GymnasiumEnvCfg(task=task, num_envs=16)
+    env = _robots(task) if kind.simulator else GymnasiumEnvCfg(task=task, num_envs=16)
     actor = BlindActorCfg(
         backbone_cfg=plain_mlp([256, 128], "ELU"), memory=MemoryCfg(hidden_size=256)
     )

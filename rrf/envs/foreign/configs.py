@@ -50,7 +50,7 @@ class ForeignVecEnvCfg(VecEnvCfg):
         return self.control_hz // self.action_repeat
 
     @property
-    def state_dim(self) -> int:
+    def state_dim(self) -> int | None:
         return len(self.state_names)
 
     @property

@@ -174,6 +174,9 @@ class ForeignVecEnv:
         count = len(slots)
         steps = self._array(answer, "steps", np.int64, count)
         success = self._array(answer, "success", np.bool_, count)
+        failed = np.zeros(count, bool)
+        if "failed" in answer:  # of a simulator whose tasks can end without success
+            failed = self._array(answer, "failed", np.bool_, count)
         self._num_steps[slots] += steps
         rewards = at_end = None
         if "rewards" in answer:
@@ -182,14 +185,14 @@ class ForeignVecEnv:
             at_end = self._array(answer, "success_at_end", np.bool_, count)
         is_solved = success & (not plays_on)
         is_next = self._go_on(slots, answer) & ~success
-        truncated = ~is_solved & ~is_next & (self._num_steps[slots] >= horizons)
+        is_at_end = failed | (self._num_steps[slots] >= horizons)
         self._num_steps[np.asarray(slots)[is_next]] = 0
         return self._slots.finish_step(
             slots,
             self._observation(slots, answer),
             self._array(answer, "reward", np.float32, count),
             success,
-            truncated,
+            ~is_solved & ~is_next & is_at_end,
             steps,
             rewards,
             at_end,
@@ -237,6 +240,8 @@ class ForeignVecEnv:
         return has_done
 
     def _observation(self, slots: Sequence[int], answer: typing.Any) -> Observation:
+        if self.state_dim is None:  # only the simulator knows it
+            self.state_dim = int(answer["state"].shape[-1])
         state = self._array(answer, "state", np.float32, len(slots), self.state_dim)
         self.cpu_s = dict(answer["cpu_s"])
         drawn = {

@@ -28,6 +28,7 @@ from rrf.envs.failure import named
 from rrf.envs.gymnasium.configs import GymnasiumEnvCfg, RegisteredEnvCfg
 from rrf.envs.gymnasium.registry import CONFIG_KWARGS, creator_of, find_spec, make_envs
 from rrf.envs.gymnasium.spaces import num_choices, observation_width
+from rrf.envs.isaaclab.tasks import is_of_isaaclab, require
 from rrf.envs.mjlab.configs import MjlabEnvCfg
 
 if typing.TYPE_CHECKING:
@@ -73,7 +74,7 @@ class TaskKind:
 
     num_choices: int | None  # number of discrete actions; None: actions are real
     is_one_hot: bool = False  # whether the observation is a single discrete value
-    is_mjlab: bool = False  # an environment of mjlab, stepped in a batch
+    simulator: str = ""  # "mjlab" or "Isaac Lab", whose robots are stepped in a batch
 
 
 def is_of_mjlab(task: str) -> bool:
@@ -90,10 +91,13 @@ def kind_of(task: str) -> TaskKind:
         ImportError: If the task's simulator is not installed.
     """
     if is_of_mjlab(task):
-        return TaskKind(num_choices=None, is_mjlab=True)
+        return TaskKind(num_choices=None, simulator="mjlab")
+    if is_of_isaaclab(task) and task not in gymnasium.registry:
+        require(task)
+        return TaskKind(num_choices=None, simulator="Isaac Lab")
     spec = find_spec(task)
     if _is_mjlab(spec):
-        return TaskKind(num_choices=None, is_mjlab=True)
+        return TaskKind(num_choices=None, simulator="mjlab")
     (env,) = make_envs(spec, {})
     try:
         observation_width(env.observation_space, task)

@@ -3,7 +3,8 @@
 Environments on MuJoCo (Gymnasium's MuJoCo tasks and mjlab's tasks) are drawn by the ray tracer,
 with a camera that follows the robot. Of Gymnasium's other tasks, CartPole and Pendulum are drawn
 with PIL from their state, and the rest draw themselves, for which Gymnasium's own (Acrobot,
-MountainCar, LunarLander) need the package pygame.
+MountainCar, LunarLander) need the package pygame. Simulators in interpreters of their own draw
+themselves, by `pictures(env_ids, image_size)`.
 
 An environment on MuJoCo has `mj_spec` and `mj_datas(env_ids)`. If it also has `command` [N, C] and
 `body_velocity()` [N, 3], the captions show them.
@@ -94,6 +95,9 @@ class EpisodeFilm:
         self._image_size = image_size
         self._cameras = list(cameras)
         self._renderer = None
+        if hasattr(self._env, "pictures"):
+            self._env.pictures(self._env_ids[:1], image_size)  # or it says why not
+            return
         spec = getattr(self._env, "mj_spec", None)
         if spec is None:
             _check_can_be_drawn(self._env, self._cameras, image_size)
@@ -120,6 +124,8 @@ class EpisodeFilm:
         `env_ids` names other environments to draw instead, at most K.
         """
         env_ids = self._env_ids if env_ids is None else env_ids
+        if hasattr(self._env, "pictures"):
+            return {self._cameras[0]: self._env.pictures(env_ids, self._image_size)}
         if self._renderer is None:
             bare = [self._env.gym_envs[index] for index in env_ids]
             drawn = [draw(env, self._image_size) for env in bare]

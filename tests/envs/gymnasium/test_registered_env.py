@@ -113,7 +113,7 @@ def test_the_kind_of_a_task_is_seen_in_its_spaces():
     assert kind_of("FrozenLake-v1") == TaskKind(num_choices=4, is_one_hot=True)
     assert kind_of("HalfCheetah-v5") == TaskKind(num_choices=None)
     task = register("mjlab.envs:ManagerBasedRlEnv")
-    assert kind_of(task) == TaskKind(num_choices=None, is_mjlab=True)
+    assert kind_of(task) == TaskKind(num_choices=None, simulator="mjlab")
 
 
 def test_wrong_configs_are_refused():
