@@ -34,8 +34,6 @@ class ForeignVecEnvCfg(VecEnvCfg):
     known_cameras: typing.ClassVar[tuple[str, ...] | None] = None
     """The cameras that can be named; None for any."""
 
-    can_ignore_terminations: typing.ClassVar[bool] = True
-
     def __post_init__(self):
         super().__post_init__()
         if self.control_hz % self.action_repeat:

@@ -30,6 +30,7 @@ class LiberoCfg(ForeignVecEnvCfg):
     known_cameras: typing.ClassVar[tuple[str, ...] | None] = CAMERAS
     simulator_file: typing.ClassVar[Path] = Path(__file__).parent / "simulator.py"
     simulator_class: typing.ClassVar[str] = "Libero"
+    can_ignore_terminations: typing.ClassVar[bool] = True
     conventions: typing.ClassVar[tuple[str, ...]] = ("image_flip", "gripper")
     state_names: typing.ClassVar[tuple[str, ...]] = (
         *("eef_x", "eef_y", "eef_z", "eef_rx", "eef_ry", "eef_rz"),

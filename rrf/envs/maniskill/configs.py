@@ -39,6 +39,7 @@ class ManiskillCfg(ForeignVecEnvCfg):
     known_cameras: typing.ClassVar[tuple[str, ...] | None] = CAMERAS
     simulator_file: typing.ClassVar[Path] = Path(__file__).parent / "simulator.py"
     simulator_class: typing.ClassVar[str] = "Maniskill"
+    can_ignore_terminations: typing.ClassVar[bool] = True
     conventions: typing.ClassVar[tuple[str, ...]] = ("controller", "shows_goal")
     has_expert: typing.ClassVar[bool] = True
     state_names: typing.ClassVar[tuple[str, ...]] = (

@@ -41,6 +41,7 @@ class RobosuiteCfg(ForeignVecEnvCfg):
     known_cameras: typing.ClassVar[tuple[str, ...] | None] = CAMERAS
     simulator_file: typing.ClassVar[Path] = Path(__file__).parent / "simulator.py"
     simulator_class: typing.ClassVar[str] = "Robosuite"
+    can_ignore_terminations: typing.ClassVar[bool] = True
     conventions: typing.ClassVar[tuple[str, ...]] = ("controller",)
     state_names: typing.ClassVar[tuple[str, ...]] = (
         *("eef_x", "eef_y", "eef_z", "eef_qx", "eef_qy", "eef_qz", "eef_qw"),

@@ -38,11 +38,16 @@ MAPPED: dict[str, str] = {
     "env.num_envs": "env.train.total_num_envs",
     "env.max_episode_steps": "env.train.max_episode_steps",
     "env.image_size": (
-        "env.*.init_params.camera_heights env.*.init_params.camera_widths "
-        "env.*.init_params.sensor_configs.height env.*.init_params.sensor_configs.width "
-        "env.*.init_params.table_cam.** env.*.init_params.wrist_cam.**"
+        "env.train.init_params.camera_heights env.train.init_params.camera_widths "
+        "env.train.init_params.sensor_configs.height env.train.init_params.sensor_configs.width "
+        "env.train.init_params.table_cam.** env.train.init_params.wrist_cam.**"
     ),
     "env.ignore_terminations": "env.train.ignore_terminations",
+    "env.main_images": "env.train.isaaclab.main_images",
+    "env.extra_view_images": "env.train.isaaclab.extra_view_images",
+    "env.states": "env.train.isaaclab.states",
+    "env.action_mapping": "env.train.isaaclab.action_mapping.**",
+    "env.task_description": "env.train.isaaclab.task_description",
     "env_seeds": "env.train.seed",
     "tasks": (
         "env.train.init_params.id env.train.task_config.task_name env.train.task_filter "
@@ -194,6 +199,8 @@ HARMLESS: dict[str, str] = {
         "actor.model.action_stats_source"
     ),
     "a repetition of another key": (
+        "env.train.isaaclab.obs_converter_type env.train.isaaclab.embodiment_tag "
+        "env.train.isaaclab.embodiment_tag_id env.train.isaaclab.data_config_class "
         "actor.model.openpi.action_chunk actor.model.openpi.action_env_dim "
         "actor.model.openpi.num_steps actor.model.openpi.add_value_head "
         "actor.model.rl_head_config.add_value_head env.train.init_params.max_episode_steps "
@@ -266,8 +273,11 @@ NONE: dict[str, str] = {
     "files of simulators are given by variables or `rrf envs setup`": (
         "env.train.assets_path env.train.seeds_path env.train.*_hf_ckpt_path"
     ),
-    "observations and actions of Isaac Lab are mapped by its adapter": (
-        "env.train.isaaclab.** env.train.use_3rd_view_as_extra env.train.image_space "
+    "parts of GR00T's modalities are read from its files: rrf models import": (
+        "env.train.isaaclab.gr00t_mapping.**"
+    ),
+    "views and spaces are those of the adapter": (
+        "env.train.use_3rd_view_as_extra env.train.image_space "
         "env.train.action_space env.train.state_space"
     ),
     "SAC here corrects a frozen policy (metaworld-sac-residual) or acts on states": (

@@ -121,8 +121,33 @@ def _env(source: Source) -> tuple[VecEnvCfg, list[str]]:
             key = key_of(path := f"{start}init_params.{name}")
             if key is not None and key.text == "env.image_size":
                 source.became("env.image_size", size, path)
+    if kind == "isaaclab":
+        changes |= _isaaclab(source)
     env = cls(**changes)
     return env, _tasks(source, env)
+
+
+def _isaaclab(source: Source) -> dict[str, typing.Any]:
+    """The mapping of Isaac Lab's extension of RLinf, whose names are those of `IsaacLabCfg`."""
+    start, fields = "env.train.isaaclab.", {}
+    for name in ("main_images", "extra_view_images", "states", "task_description"):
+        if (value := source.get(start + name)) is not None:
+            fields[name] = value
+            source.became(f"env.{name}", value, start + name)
+    if "task_description" not in fields:
+        fields["task_description"] = source.get("env.train.init_params.task_description")
+    if pads := source.below(f"{start}action_mapping"):
+        fields["action_mapping"] = pads
+        for name, value in pads.items():
+            source.became(f"env.action_mapping.{name}", value, f"{start}action_mapping.{name}")
+    fields["num_actions"] = source.count("actor.model.action_dim")
+    fields["task"] = source.get("env.train.init_params.id")
+    given = {name: value for name, value in fields.items() if value is not None}
+    if "main_images" in given:
+        given["cameras"] = [given["main_images"], *given.get("extra_view_images", [])]
+    if "states" in given:
+        given["states"] = [{"key": s} if isinstance(s, str) else s for s in given["states"]]
+    return given
 
 
 def _tasks(source: Source, env: VecEnvCfg) -> list[str]:
@@ -163,7 +188,7 @@ def _fitted(source: Source, policy: VLMPolicyCfg, env: VecEnvCfg) -> VLMPolicyCf
     return policy.replace(
         cameras=cameras,
         image_size=(env.image_size, env.image_size),
-        state_dim=env.state_dim or sum(env.state_parts.values()),
+        state_dim=env.state_dim or sum(getattr(env, "state_parts", {}).values()),
         action_dim=env.action_dim,
     )
 

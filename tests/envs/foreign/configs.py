@@ -15,6 +15,7 @@ class DotsCfg(ForeignVecEnvCfg):
     interpreter: typing.ClassVar[str] = "dots"
     simulator_file: typing.ClassVar[Path] = Path(__file__).parent / "simulator.py"
     simulator_class: typing.ClassVar[str] = "Dots"
+    can_ignore_terminations: typing.ClassVar[bool] = True
     state_names: typing.ClassVar[tuple[str, ...]] = ("a", "b", "c", "d")
     control_hz: typing.ClassVar[int] = 10
 

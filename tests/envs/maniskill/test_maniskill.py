@@ -159,3 +159,39 @@ def test_a_task_without_an_expert_says_which_have_one(blind):
     message = "RollBall-v1 has no scripted expert; these have one: PickCube-v1"
     with pytest.raises(ValueError, match=message):
         blind.expert_action(0)
+
+
+@pytest.fixture(scope="module", params=["slots", "one batch"])
+def plays_on(request):
+    """Episodes that go on after success, without images."""
+    kind = OneSceneCfg if request.param == "one batch" else ManiskillCfg
+    yield from built(
+        kind(num_envs=1, chunk_length=4, max_episode_steps=20, cameras=[], ignore_terminations=True)
+    )
+
+
+def test_an_episode_goes_on_after_success_with_its_dense_rewards(plays_on, blind):
+    """The cube is pushed by the expert of another environment of the same initial state."""
+    blind.reset(starts(3, "PushCube-v1"))
+    actions = []
+    for _ in range(20):
+        actions.append(blind.expert_action(0))
+        step = blind.step(actions[-1][None, None])
+        if step.terminated[0]:
+            break
+    solved_after = len(actions)
+    assert solved_after < 17
+    actions += [np.zeros(4, np.float32)] * (20 - solved_after)
+    plays_on.reset(starts(3, "PushCube-v1"))
+    steps = [plays_on.step(np.stack(actions[n : n + 4])[None]) for n in range(0, 20, 4)]
+    assert [bool(step.success[0]) for step in steps] == [
+        4 * n + 4 >= solved_after for n in range(5)
+    ]
+    assert [bool(step.truncated[0]) for step in steps] == [False] * 4 + [True]
+    assert not any(step.terminated[0] for step in steps)
+    rewards = np.concatenate([step.extras["rewards"][0] for step in steps])
+    assert rewards.shape == (20,)
+    assert np.all((rewards >= 0) & (rewards <= 1))  # ManiSkill's normalised dense reward
+    assert rewards[solved_after - 1] == rewards.max() == 1
+    assert len(np.unique(rewards)) > solved_after - 3
+    assert [step.reward[0] for step in steps] == pytest.approx(rewards.reshape(5, 4).sum(1))

@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from rrf.algorithms.vla.configs import DecoupledCfg, GRPOCfg, VLAPPOCfg
+from rrf.envs import ENVS
 from rrf.envs.libero.configs import LiberoCfg
 from rrf.envs.libero.tasks import SUITES
 from rrf.envs.maniskill.configs import ManiskillCfg
@@ -353,3 +354,37 @@ def test_rlinfs_own_configs_are_read():
     assert len(read) + len(refused) == 155
     why = ("has no counterpart here: ", "is no file in")
     assert [error for error in refused if not any(text in error for text in why)] == []
+
+
+def test_the_mapping_of_isaac_lab(imported):
+    """The block of the third seed; its names are those of our adapter."""
+    if "isaaclab" not in ENVS:
+        pytest.skip("this rrf has no environment isaaclab")
+    mapping = {
+        "task_description": "assemble trocar from tray",
+        "main_images": "front_camera",
+        "extra_view_images": ["left_wrist_camera", "right_wrist_camera"],
+        "states": [{"key": "robot_joint_state", "slice": [15, 29]}, "robot_dex3_joint_state"],
+        "action_mapping": {"prefix_pad": 15, "suffix_pad": 0},
+    }
+    train = {
+        "env_type": "isaaclab",
+        "total_num_envs": 4,
+        "max_episode_steps": 256,
+        "init_params": {"id": "Isaac-Assemble-Trocar-G129-Dex3-v0"},
+        "isaaclab": mapping,
+    }
+    model = {"model_type": "gr00t", "action_dim": 28, "num_action_chunks": 1}
+    cfg = imported(changed(PPO, env__train=train, actor__model=model)).cfg
+    env = cfg.env.to_dict()
+    assert (env["main_images"], env["extra_view_images"]) == (
+        "front_camera",
+        ["left_wrist_camera", "right_wrist_camera"],
+    )
+    assert [(s["key"], s["slice"]) for s in env["states"]] == [
+        ("robot_joint_state", [15, 29]),
+        ("robot_dex3_joint_state", None),
+    ]
+    assert (env["action_mapping"]["prefix_pad"], cfg.policy.action_dim) == (15, 28)
+    assert cfg.tasks == ["Isaac-Assemble-Trocar-G129-Dex3-v0"]
+    assert cfg.policy.cameras == ["front_camera", "left_wrist_camera", "right_wrist_camera"]
