@@ -169,11 +169,12 @@ HARMLESS: dict[str, str] = {
     ),
     "the evaluation is a protocol's, not the training's (configs/protocols)": (
         "env.eval.** algorithm.eval_rollout_epoch runner.eval_policy_path runner.eval_episodes "
+        "runner.stop_eval_on_keyboard_success "
         "*.sampling_params.temperature_eval"
     ),
     "the rollouts have the actor's policy": (
         "rollout.model.** rollout.backend rollout.generation_backend rollout.mode "
-        "rollout.unnorm_key"
+        "rollout.unnorm_key rollout.rollout_backend rollout.return_logprobs rollout.sglang.**"
     ),
     "processes divide weights by FSDP2 with its own settings": (
         "actor.training_backend actor.fsdp_config.** actor.model.sharding_strategy "
@@ -183,7 +184,8 @@ HARMLESS: dict[str, str] = {
         "rollout.enable_cuda_graph rollout.enable_torch_compile actor.compile_model "
         "actor.offline_torch_compile actor.model.attn_implementation "
         "actor.model.low_cpu_mem_usage env.enable_offload env.*.enable_offload "
-        "env.*.enable_init_offload env.*.num_env_subprocess"
+        "env.*.enable_init_offload env.*.num_env_subprocess runner.use_training_pipeline "
+        "runner.overlap_env_bootstrap cluster.tracer.**"
     ),
     "nothing is loaded that would need it": "actor.model.trust_remote_code",
     "`rrf models import` reads it from the policy's files": (
@@ -196,7 +198,7 @@ HARMLESS: dict[str, str] = {
         "actor.model.state_dim actor.model.openpi.pi05 actor.model.openpi.discrete_state_input "
         "actor.model.openpi.max_token_len actor.model.openpi.model_action_dim "
         "actor.model.openpi.paligemma_variant actor.model.openpi.action_expert_variant "
-        "actor.model.action_stats_source"
+        "actor.model.action_stats_source actor.tokenizer.** actor.model.rewrite_chunk_gripper"
     ),
     "a repetition of another key": (
         "env.train.isaaclab.obs_converter_type env.train.isaaclab.embodiment_tag "
@@ -252,6 +254,9 @@ NONE: dict[str, str] = {
     "demonstrations are co-trained by co_training, which needs a fine-tuning of rrf": (
         "actor.enable_sft_co_train actor.sft_data_path actor.sft_loss_weight"
     ),
+    "real-time chunking is the server's (rrf serve)": (
+        "runner.rtc.** actor.model.openpi.rtc_* env.train.chunk_pause_seconds"
+    ),
     "runs are whole rounds": "runner.enable_decoupled_mode runner.local_update_steps",
     "reward models score datasets (`rrf data score`), not rollouts; algorithm.reward takes a "
     "function of yours": "reward.** router_server_args.** actor.model.reward.**",
@@ -302,6 +307,7 @@ NONE: dict[str, str] = {
     ),
     "DiffusionNFT and on-policy distillation are not here": (
         "algorithm.nft_* algorithm.dpo_beta algorithm.adv_clip_max algorithm.recompute_v "
+        "algorithm.max_drift "
         "actor.model.openpi.is_nft actor.num_steps"
     ),
     "DSRL is not here": "actor.model.openpi.use_dsrl actor.model.openpi.dsrl_*",

@@ -37,7 +37,10 @@ def refusal(source: Source) -> list[str]:
     loss, advantage = source.get("algorithm.loss_type"), source.get("algorithm.adv_type")
     reasons = []
     if loss is None:
-        reasons.append("it has no algorithm.loss_type, so that it trains nothing")
+        reasons.append(
+            "it has no algorithm.loss_type, so that it trains nothing; policies are evaluated by "
+            "rrf eval CHECKPOINT --protocol FILE"
+        )
     elif loss not in LOSSES:
         nearest = _ELSEWHERE.get(loss, f"with a counterpart: {', '.join(LOSSES)}")
         reasons.append(f"algorithm.loss_type is {loss}; {nearest}")
