@@ -16,11 +16,19 @@ _log = logging.getLogger(__name__)
 
 
 class Lookup:
-    """A mapping of names to "module:attr" for one kind of object, e.g. environments."""
+    """A mapping of names to "module:attr" for one kind of object, e.g. environments. Iteration
+    leaves out aliases."""
 
-    def __init__(self, kind: str, targets: dict[str, str] | None = None):
+    def __init__(
+        self,
+        kind: str,
+        targets: dict[str, str] | None = None,
+        aliases: Mapping[str, str] | None = None,
+    ):
+        """`aliases` are other names for some of the names."""
         self.kind = kind
         self._targets = dict(targets or {})
+        self.aliases = dict(aliases or {})
 
     def register(self, name: str, target: str) -> None:
         """Add a name. Raises ValueError if `name` already stands for another target."""
@@ -30,8 +38,10 @@ class Lookup:
     def get(self, name: str):
         """Import and return the object. For an unknown name, raises ValueError with the closest
         known one."""
+        name = self.aliases.get(name, name)
         if name not in self._targets:
-            raise ValueError(f"no {self.kind} '{name}'{did_you_mean(name, self._targets)}")
+            near = did_you_mean(name, {**self._targets, **self.aliases})
+            raise ValueError(f"no {self.kind} '{name}'{near}")
         return locate(self._targets[name])
 
     def name_of(self, object_type: type) -> str:
@@ -42,7 +52,7 @@ class Lookup:
         )
 
     def __contains__(self, name: str) -> bool:
-        return name in self._targets
+        return name in self._targets or name in self.aliases
 
     def __iter__(self) -> Iterator[str]:
         return iter(sorted(self._targets))

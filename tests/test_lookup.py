@@ -16,6 +16,15 @@ def test_an_unknown_name_suggests_the_closest():
         Lookup("simulator", {"metaworld": "json:loads"}).get("metawrld")
 
 
+def test_an_alias_gives_the_object_of_its_name_and_is_suggested():
+    table = Lookup("thing", {"a-long-name": "json:loads"}, {"other_name": "a-long-name"})
+    assert table.get("other_name")("[1]") == [1]
+    assert "other_name" in table
+    assert list(table) == ["a-long-name"]
+    with pytest.raises(ValueError, match="no thing 'other_nam'; did you mean 'other_name'"):
+        table.get("other_nam")
+
+
 def test_a_name_cannot_be_taken_twice_by_different_targets():
     table = Lookup("thing", {"a": "json:loads"})
     table.register("a", "json:loads")

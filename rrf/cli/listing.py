@@ -15,13 +15,17 @@ def presets(
         str | None, typer.Argument(help="Only presets with this in their name or description.")
     ] = None,
 ) -> None:
-    """List the presets of `rrf train`, each with what it is."""
+    """List the presets of `rrf train`, each with what it is. Those of every model on every
+    simulator, and other names, are listed with a word."""
     from rich.table import Table
 
     from rrf.config import did_you_mean
-    from rrf.presets import PRESETS
+    from rrf.presets import PRESETS, rlinf
 
-    texts = {name: _about(name) for name in PRESETS}
+    pairs = set(rlinf.names())
+    texts = {name: _about(name) for name in PRESETS if word or name not in pairs}
+    if word:
+        texts |= {a: f"another name for {name}" for a, name in sorted(PRESETS.aliases.items())}
     asked = (word or "").lower()
     shown = {name: text for name, text in texts.items() if asked in f"{name} {text}".lower()}
     if not shown:
@@ -30,6 +34,13 @@ def presets(
     for name, text in shown.items():
         table.add_row(name, text)
     print_table(table)
+    if not word:
+        parts = (rlinf.ENVIRONMENTS, rlinf.ALGORITHMS, rlinf.MODELS)
+        simulators, algorithms, models = map(", ".join, parts)
+        typer.echo(
+            f"and {len(pairs)} presets SIMULATOR-ALGORITHM-MODEL ({simulators}; {algorithms}; "
+            f"{models}), also by the names of RLinf's configs: rrf presets maniskill"
+        )
 
 
 def runs(
@@ -58,7 +69,8 @@ def complete_target(incomplete: str) -> list[str]:
 
     start = Path(incomplete)
     files = start.parent.glob(f"{start.name}*.yaml") if "/" in incomplete else ()
-    return [*(name for name in PRESETS if name.startswith(incomplete)), *map(str, files)]
+    known = (*PRESETS, *PRESETS.aliases)
+    return [*(name for name in known if name.startswith(incomplete)), *map(str, files)]
 
 
 def complete_run(incomplete: str) -> list[str]:

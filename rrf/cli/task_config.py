@@ -34,7 +34,7 @@ def config_of(
     from rrf.config import parse_overrides
     from rrf.envs.configs import trust_task
     from rrf.envs.gymnasium.configs import GymnasiumEnvCfg
-    from rrf.presets import PRESETS, resolve
+    from rrf.presets import known_presets, resolve
 
     if task is None:
         if algorithm is not None:
@@ -43,7 +43,7 @@ def config_of(
             )
         if target is None:
             raise ValueError(
-                f"name a preset, a training file or a --task; presets: {', '.join(PRESETS)}"
+                f"name a preset, a training file or a --task; presets: {known_presets()}"
             )
         cfg = resolve(target, overrides)
         _require_task(cfg)

@@ -15,6 +15,8 @@ from rrf.runners.checkpoints import checkpoint
 from rrf.runners.process_group import known_device
 from rrf.runners.vla_rl.configs import VLARLRunnerCfg
 
+_STD_NETWORK = "head.explore_noise."  # of reinflow, which imitation does not train
+
 
 def starting_policy(cfg: VLARLRunnerCfg, parent: Path) -> typing.Any:
     """The policy in a checkpoint, on the run's device; what it lacks has the run's random
@@ -22,7 +24,7 @@ def starting_policy(cfg: VLARLRunnerCfg, parent: Path) -> typing.Any:
     with torch.random.fork_rng():
         torch.manual_seed(cfg.seed)
         policy: typing.Any = cfg.policy.rebuild(checkpoint.load_norm_stats(parent), parent)
-    checkpoint.load_weights(policy, parent, may_lack=VALUE_HEAD)
+    checkpoint.load_weights(policy, parent, may_lack=(VALUE_HEAD, _STD_NETWORK))
     return policy.to(known_device(cfg.device))
 
 

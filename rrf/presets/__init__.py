@@ -7,6 +7,7 @@ from rrf import workspace
 from rrf.config import closest, did_you_mean, parse_overrides, read_yaml
 from rrf.envs.configs import trust_task
 from rrf.lookup import Lookup
+from rrf.presets.rlinf import recipes
 from rrf.presets.rlinf.names import foreign_name, is_config
 from rrf.runners.configs import RunnerCfg
 
@@ -55,8 +56,7 @@ _LAPTOP_RL = (
     "metaworld-grpo-pi05-laptop",
     "metaworld-grpo-groot-laptop",
 )
-_LIBERO_RL = ("libero10-grpo-openvla-oft", "libero-spatial-ppo-groot", "libero10-ppo-pi05")
-_MANISKILL = ("compact-vla-maniskill", "maniskill-grpo-compact", "maniskill-ppo-openvla")
+_MANISKILL = ("compact-vla-maniskill", "maniskill-grpo-compact")
 _ISAACLAB = (
     *("isaaclab-cartpole-ppo", "isaaclab-ant-ppo", "isaaclab-reach-franka-ppo"),
     *("isaaclab-go2-flat-ppo", "isaaclab-a1-flat-ppo", "isaaclab-go1-flat-ppo"),
@@ -128,11 +128,12 @@ PRESETS = Lookup(
     | _functions("openvla", _OPENVLA)
     | _functions("groot", _GROOT)
     | _functions("laptop_rl", _LAPTOP_RL)
-    | _functions("libero_rl", _LIBERO_RL)
+    | _functions("vla_pairs", recipes.names())
     | _functions("maniskill", _MANISKILL)
     | _functions("isaaclab", _ISAACLAB)
     | _functions("recordings", _RECORDINGS)
     | _functions("lerobot", _LEROBOT),
+    recipes.aliases(),
 )
 _KEYS = ("preset", "overrides")
 
@@ -164,7 +165,7 @@ def resolve(target: str, overrides: Iterable[str] | Mapping = ()) -> RunnerCfg:
                 raise ValueError(f"{target}: a training file has no key '{key}'{near}")
         if not isinstance(data.get("preset"), str):
             raise ValueError(
-                f"{target} does not name a preset; add preset: NAME. Known: {', '.join(PRESETS)}"
+                f"{target} does not name a preset; add preset: NAME. Known: {known_presets()}"
             )
         changes = dict(data.get("overrides") or {}) | changes
         target = data["preset"]
@@ -177,6 +178,13 @@ def resolve(target: str, overrides: Iterable[str] | Mapping = ()) -> RunnerCfg:
         raise
     trust_task(getattr(cfg, "env", None))
     return cfg
+
+
+def known_presets() -> str:
+    """The presets in the words of an error."""
+    pairs = set(recipes.names())
+    own = ", ".join(name for name in PRESETS if name not in pairs)
+    return f"{own}, and SIMULATOR-ALGORITHM-MODEL (rrf presets libero10)"
 
 
 def _as_override(data: Mapping, key: str) -> str:

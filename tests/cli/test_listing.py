@@ -10,7 +10,7 @@ import pytest
 
 import rrf as package
 from rrf.cli import app
-from rrf.presets import PRESETS, resolve
+from rrf.presets import PRESETS, resolve, rlinf
 
 ROOT = Path(__file__).parents[2]
 
@@ -40,7 +40,13 @@ def test_every_command_has_help_by_h_and_by_help(rrf):
 
 
 def test_presets_are_listed_with_what_they_are(rrf):
-    assert {line.split()[0] for line in rrf("presets").lines} >= set(PRESETS)
+    listed = {line.split()[0] for line in rrf("presets").lines}
+    assert listed >= set(PRESETS) - set(rlinf.names())
+    assert not listed & {*rlinf.names(), *PRESETS.aliases}
+    assert "and 147 presets SIMULATOR-ALGORITHM-MODEL (libero10, " in rrf("presets").out
+    pairs = {line.split()[0] for line in rrf("presets", "maniskill").lines}
+    assert pairs >= {"maniskill-ppo-openvla", "maniskill_ppo_openvla", "maniskill-grpo-compact"}
+    assert "another name for maniskill-ppo-openvla" in rrf("presets", "maniskill_ppo_openvla").out
     found = rrf("presets", "iql")
     assert [line.split()[0] for line in found.lines[1:]] == ["pendulum-iql", "pendulum-iql-online"]
     assert (

@@ -174,14 +174,16 @@ def deployed_cfg(checkpoint: str | Path) -> PolicyCfg:
     return cfg
 
 
-def load_weights(policy: "nn.Module", checkpoint: str | Path, may_lack: str = "") -> None:
+def load_weights(
+    policy: "nn.Module", checkpoint: str | Path, may_lack: tuple[str, ...] = ()
+) -> None:
     """Fill `policy` with the deployable weights of a checkpoint.
 
     Args:
         policy: Filled in place.
         checkpoint: A checkpoint directory.
-        may_lack: Prefix of names of parameters that may be missing in the checkpoint. These keep
-            their values then.
+        may_lack: Beginnings of names of parameters that may be missing in the checkpoint. These
+            keep their values then.
 
     Raises:
         ValueError: If parameters differ in name or shape. The message lists them, and nothing is

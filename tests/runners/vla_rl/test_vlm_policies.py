@@ -118,7 +118,7 @@ def test_a_policy_that_was_imitated_gets_a_critic_that_the_value_loss_trains(fam
         checkpoint.TrainerState({}, {}), Lineage((DatasetLineage("toy"),)),
     )  # fmt: skip
     policy = make_policy(cfg)
-    checkpoint.load_weights(policy, saved, may_lack=VALUE_HEAD)
+    checkpoint.load_weights(policy, saved, may_lack=(VALUE_HEAD,))
     own = parent.state_dict()
     assert all(torch.equal(policy.state_dict()[name], own[name]) for name in own)
 

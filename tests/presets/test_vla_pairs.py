@@ -1,0 +1,120 @@
+"""Every published family by every algorithm: each of these presets trains at laptop size."""
+
+import pytest
+import torch
+
+from rrf.config import trust
+from rrf.orchestra import inline
+from rrf.orchestra.inline_run import check_fit
+from rrf.presets import PRESETS, resolve
+from rrf.presets.rlinf.recipes import ALGORITHMS, ENVIRONMENTS, MODELS, RECIPES, aliases, names
+from rrf.presets.vla_pairs import recipe_of
+from rrf.runners.checkpoints import checkpoint
+from rrf.runners.vla_rl.configs import VLARLRunnerCfg
+from tests.presets.laptop_pairs import InThisProcess, parent_of, small, toy
+
+TASKS = ("reach-red", "reach-blue")
+QUICK = [name for name in names() if name.startswith("libero10-")]
+SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in names() if name not in QUICK]
+
+
+def trained(name, env, tasks, folder):
+    """The weights of a policy before and after a round of the preset."""
+    trust("tests")
+    cfg = small(name, env, tasks)
+    parent = parent_of(name, getattr(cfg.policy, "base", None) or cfg.policy, folder / "parent")
+    runner = cfg.replace(init_from=str(parent)).build(folder / "run")
+    before = {key: value.clone() for key, value in runner.actor.weights().items()}
+    runner.run()
+    return before, runner.actor.weights()
+
+
+@pytest.mark.parametrize("name", [*QUICK, *SLOW])
+def test_a_preset_learns_at_laptop_size(name, tmp_path, monkeypatch):
+    monkeypatch.setattr(inline, "LocalProcesses", InThisProcess)
+    chunk_length = 1 if name.endswith("-openvla") else 2
+    before, after = trained(name, toy(chunk_length), TASKS, tmp_path)
+    changed = [key for key in before if not torch.equal(before[key], after[key])]
+    learned = ("actor.",) if "-sac-" in name else ("head.", "backbone.")
+    assert [key for key in changed if key.startswith(learned)], changed
+
+
+def test_every_preset_fits_its_simulator_and_survives_yaml():
+    assert len(names()) == len(ENVIRONMENTS) * len(ALGORITHMS) * len(MODELS) == 147
+    for name in names():
+        cfg = resolve(name)
+        assert cfg.experiment_name == name
+        assert type(cfg).from_yaml(cfg.to_yaml()) == cfg
+        check_fit(cfg)
+        assert cfg.env.max_episode_steps % cfg.env.chunk_length == 0
+        assert cfg.env.num_envs % cfg.num_workers == 0
+        if isinstance(cfg, VLARLRunnerCfg):
+            assert (cfg.policy.value_head is not None) == ("-ppo-" in name)
+
+
+def test_a_preset_that_rlinf_has_gets_its_numbers():
+    own = {name: preset for name, preset in aliases().items() if name in RECIPES}
+    assert len(own) == 33  # of LIBERO and ManiSkill
+    for name, preset in own.items():
+        model = max((m for m in MODELS if preset.endswith(f"-{m}")), key=len)
+        env, algorithm = preset.removesuffix(f"-{model}").rsplit("-", 1)
+        assert recipe_of(env, algorithm, model) == RECIPES[name]
+        cfg, recipe = resolve(name), RECIPES[name]
+        episodes = cfg.num_groups * cfg.algorithm.group_size
+        assert (episodes, cfg.env.num_envs) == (recipe.episodes, recipe.envs)
+        assert (cfg.optimizer.lr, cfg.algorithm.minibatch_size) == (recipe.lr, recipe.batch)
+
+
+@pytest.mark.parametrize(
+    ("pair", "numbers"),
+    [  # learning rate, rows per step, passes, horizon, actions per observation
+        ("libero10-ppo-openvla-oft-tokens", (2e-5, 16384, 1, 512, 8)),  # RLinf's by GRPO
+        ("libero10-grpo-openvla-oft", (2e-5, 16384, 1, 512, 8)),  # with tokens
+        ("libero10-grpo-openvla", (2e-5, 16384, 1, 512, 1)),  # with tokens of a chunk
+        ("libero-goal-grpo-groot", (5e-6, 2048, 1, 320, 5)),  # pi0.5
+        ("libero10-ppo-groot-n17", (5e-6, 32, 1, 512, 16)),  # LIBERO-Spatial
+        ("maniskill-grpo-pi0", (7.91e-6, 5120, 4, 80, 5)),  # by PPO
+    ],
+)
+def test_a_pair_that_rlinf_lacks_takes_the_most_similar_numbers(pair, numbers):
+    cfg = resolve(pair)
+    found = (cfg.optimizer.lr, cfg.algorithm.minibatch_size, cfg.algorithm.num_epochs)
+    assert (*found, cfg.env.max_episode_steps, cfg.env.chunk_length) == numbers
+
+
+@pytest.mark.parametrize(
+    ("name", "preset"),
+    [
+        ("maniskill_ppo_openvla", "maniskill-ppo-openvla"),
+        ("maniskill_ppo_openvlaoft", "maniskill-ppo-openvla-oft-tokens"),
+        ("maniskill_grpo_openvla", "maniskill-grpo-openvla"),
+        ("maniskill_grpo_openvlaoft", "maniskill-grpo-openvla-oft-tokens"),
+        ("libero_10_ppo_openvlaoft", "libero10-ppo-openvla-oft-tokens"),
+        ("libero_10_grpo_openvlaoft", "libero10-grpo-openvla-oft-tokens"),
+        ("libero_spatial_ppo_gr00t", "libero-spatial-ppo-groot"),
+        ("libero_10_ppo_openpi_pi05", "libero10-ppo-pi05"),
+        ("libero10-actor-critic-pi05", "libero10-ppo-pi05"),
+    ],
+)
+def test_names_of_rlinf_are_other_names_of_ours(name, preset):
+    assert PRESETS.get(name)().experiment_name == preset
+    assert resolve(name, ["max_rounds=3"]) == resolve(preset, ["max_rounds=3"])
+
+
+def test_tokens_are_drawn_as_rlinf_draws_them():
+    libero, maniskill = (
+        resolve(name).policy for name in ("libero_10_grpo_openvlaoft", "maniskill_ppo_openvlaoft")
+    )
+    assert (libero.head.temperature, maniskill.head.temperature) == (1.6, 1.0)
+    assert libero.cameras == ["agentview"]
+    assert not libero.head.uses_state
+    assert maniskill.value_head.mlp.hidden_features == [512, 128]
+
+
+def test_the_noise_network_of_rlinf_is_new_when_training_begins(tmp_path, monkeypatch):
+    monkeypatch.setattr(inline, "LocalProcesses", InThisProcess)
+    before, _ = trained("maniskill-ppo-pi0", toy(2), TASKS, tmp_path)
+    parent = checkpoint.read_weights(checkpoint.find(tmp_path / "parent"))
+    assert {key for key in before if key not in parent and key.startswith("head.")} == {
+        key for key in before if key.startswith("head.explore_noise.")
+    }
