@@ -1,6 +1,6 @@
 """Pictures of simulators as a version of their packages draws them, for `tests/golden`.
 
-    PYTHON benchmarks/simulator_pictures.py libero|robosuite|maniskill|metaworld OUT.npz
+    PYTHON benchmarks/simulator_pictures.py libero|robosuite|maniskill|calvin|metaworld OUT.npz
 
 PYTHON is any that has the simulator, also an old one; it needs nothing of rrf. Pictures are those
 of initial state 0 of seed 4242, drawn at 256 pixels and averaged over blocks of 8: uint8 [32, 32,
@@ -21,6 +21,7 @@ CAMERAS = {
     "libero": ("agentview", "robot0_eye_in_hand"),
     "robosuite": ("agentview", "robot0_eye_in_hand"),
     "maniskill": ("workspace", "hand_camera"),
+    "calvin": ("static", "gripper"),
 }
 _SIZE, _BLOCK = 256, 8
 SEED = 4242
@@ -32,6 +33,7 @@ LIBERO_TASKS = {  # suite -> numbers of tasks
     "libero-90": (0, 50, 80),
 }
 MANISKILL_TASKS = ("PickCube-v1", "StackCube-v1", "PushCube-v1")
+CALVIN_TASKS = ("chain", "open_drawer", "turn_off_lightbulb", "lift_pink_block_slider")
 ROBOSUITE_TASKS = ("Lift", "Stack", "Can", "Door", "NutSquare")
 
 
@@ -110,10 +112,16 @@ def maniskill():
     return _draw(simulator, MANISKILL_TASKS, cameras)
 
 
+def calvin():
+    """Tasks of CALVIN, whose folder the variable CALVIN_ENV_PATH names, with the arm at rest."""
+    simulator = _foreign("calvin").Calvin("D", 30, 1, _SIZE, 0.0, 1)
+    return _draw(simulator, CALVIN_TASKS, CAMERAS["calvin"])
+
+
 if __name__ == "__main__":
     for variable in ("MUJOCO_GL", "PYOPENGL_PLATFORM"):
         os.environ.setdefault(variable, "egl")
-    drawing = {each.__name__: each for each in (libero, robosuite, maniskill, metaworld)}
+    drawing = {each.__name__: each for each in (libero, robosuite, maniskill, calvin, metaworld)}
     found = drawing[sys.argv[1]]()
     np.savez_compressed(sys.argv[2], **found)
     print(f"{len(found)} pictures in {sys.argv[2]}")

@@ -25,8 +25,7 @@ def calvin_all_sft() -> SupervisedRunnerCfg:
         experiment_name="compact-vla-calvin-all",
         dataset="calvin-demo",
         policy=policy,
-        max_steps=3000,
-        batch_size=128,
+        max_steps=1500,
     )
 
 
@@ -36,7 +35,6 @@ def calvin_sft() -> SupervisedRunnerCfg:
         experiment_name="compact-vla-calvin",
         instructions=[INSTRUCTIONS[task] for task in _TASKS],
         episodes_per_instruction=2,
-        batch_size=two_views_sft().batch_size,
         max_steps=300,
     )
 
@@ -48,7 +46,16 @@ def calvin_grpo() -> VLARLRunnerCfg:
     return cfg.replace(
         experiment_name="calvin-grpo-compact",
         policy=calvin_sft().policy.replace(head=cfg.policy.head),
-        env=CalvinCfg(num_envs=16, action_repeat=3, max_episode_steps=40, cameras=list(CAMERAS)),
+        env=CalvinCfg(
+            num_envs=8,
+            action_repeat=3,
+            max_episode_steps=40,
+            cameras=list(CAMERAS),
+            later_starts=0.0,
+        ),
         tasks=list(_TASKS),
+        num_groups=8,
+        max_groups=16,
+        validation_episodes=12,
         worker_timeout_s=120.0,
     )

@@ -243,9 +243,13 @@ def _unstack(table):
 
 
 def _on_table(table):
-    """The blocks on the table, in front of the cabinet."""
-    places = {colour: _place(table, colour)[0] for colour in _COLOURS}
-    return [colour for colour in places if places[colour][1] < 0 and places[colour][2] < 0.48]
+    """The blocks, first those on the table in front of the cabinet."""
+
+    def is_elsewhere(colour):
+        _, y, z = _place(table, colour)[0]
+        return y > 0 or z > 0.48
+
+    return sorted(_COLOURS, key=is_elsewhere)
 
 
 def _height_on_block(table, colour):

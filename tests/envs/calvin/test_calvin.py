@@ -6,11 +6,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from rrf.config import read_yaml
+from rrf.data.conversion.convert import convert
+from rrf.data.conversion.dataset_cfg import DatasetCfg
 from rrf.envs import ENVS
 from rrf.envs.calvin.configs import CalvinCfg
+from rrf.envs.demonstrations.collect import CollectCfg
 from rrf.envs.foreign import interpreters
 from rrf.envs.observations import digest
 from rrf.envs.vec_env import InitialState
+from rrf.evaluation.gates.gate import load_gate
+from rrf.evaluation.protocols.files import load_protocol
+from rrf.presets import resolve
+from tests.data.formats.test_calvin import annotated
 
 ROOT = Path(__file__).parents[3]
 CFG = CalvinCfg(num_envs=2, chunk_length=4, action_repeat=3, max_episode_steps=160)
@@ -37,6 +45,26 @@ def test_without_its_interpreter_it_says_what_to_type(tmp_path, monkeypatch):
     lock.write_text((ROOT / "configs/envs/calvin.lock").read_text())
     with pytest.raises(ValueError, match="not set up here; type: rrf envs setup calvin"):
         CFG.build()
+
+
+def test_the_protocols_and_presets_are_those_of_the_environment():
+    for name in ("calvin-demo", "calvin-chains"):
+        protocol = load_protocol(ROOT / f"configs/protocols/{name}.yaml")
+        cfg = protocol.environment_cfg()
+        assert isinstance(cfg, CalvinCfg)
+        assert cfg.fps == 10
+        assert protocol.success_rule == ""
+        for preset in ("compact-vla-calvin", "compact-vla-calvin-all", "calvin-grpo-compact"):
+            protocol.build().check_training(resolve(preset, []))
+    chains = load_protocol(ROOT / "configs/protocols/calvin-chains.yaml")
+    assert chains.max_episodes_per_task == 1000
+    assert chains.max_episode_steps * chains.action_repeat == 360
+    assert load_gate(ROOT / "configs/gates/calvin-chains.yaml").limits["chain_length"].min == 1.0
+
+
+def test_a_chain_cannot_be_recorded():
+    with pytest.raises(ValueError, match="chain of CALVIN cannot be recorded: it has several"):
+        CollectCfg(env=CFG, tasks=["chain"], out="out")
 
 
 @pytest.fixture(scope="module")
@@ -92,3 +120,34 @@ def test_the_experts_solve_initial_states_they_were_not_made_on(env, name):
         rewards, step = solve(env, 0)
         assert step.success[0]
         assert sum(rewards) == 1.0
+
+
+@pytest.mark.slow
+def test_recordings_in_calvins_own_layout_are_learned_from_with_the_states_of_the_environment(
+    env, tmp_path
+):
+    steps = []
+    seen = env.reset(starts(3, "turn_on_led"), [0])
+    while True:
+        action = env.expert_action(0)
+        steps.append((seen, action))
+        step = env.step(np.repeat(action[None, None], 4, axis=1), [0])
+        seen = step.observation
+        if step.terminated[0]:
+            break
+    for number, (seen, action) in enumerate(steps):
+        np.savez(
+            tmp_path / f"episode_{number:07d}.npz",
+            rgb_static=seen.images["static"][0],
+            rgb_gripper=seen.images["gripper"][0],
+            robot_obs=seen.state[0].astype(np.float64),
+            rel_actions=action.astype(np.float64),
+        )
+    np.save(tmp_path / "ep_start_end_ids.npy", np.array([[0, len(steps) - 1]]))
+    text = env.cfg.instruction("turn_on_led")
+    annotated(tmp_path, texts=[text], ranges=[(0, len(steps) - 1)])
+    cfg = DatasetCfg.from_dict(read_yaml(ROOT / "configs/datasets/calvin.yaml"))
+    done = convert(cfg, tmp_path, tmp_path / "converted")
+    assert (done.frames, done.episodes) == (len(steps), 1)
+    assert cfg.schema().state.names == list(CalvinCfg.state_names)
+    assert cfg.schema().action.names == list(CalvinCfg.action_names)

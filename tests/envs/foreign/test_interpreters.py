@@ -1,6 +1,7 @@
 """Interpreters are made from locks, whole or not at all, and what is missing is said."""
 
 import json
+import subprocess
 import zipfile
 from pathlib import Path
 
@@ -150,3 +151,52 @@ def test_the_locks_of_the_project_pin_everything(monkeypatch):
         urls = {f"{c.url}" for c in lock.checkouts.values()}
         assert all(len(c.commit) == 40 for c in lock.checkouts.values())
         assert lock.path.read_text().count("://") == len(urls)
+
+
+@pytest.fixture
+def repository(tmp_path) -> tuple[Path, str]:
+    """A repository with two commits, and the first of them."""
+    folder = tmp_path / "repository"
+    folder.mkdir()
+
+    def git(*words):
+        names = ["-c", "user.name=test", "-c", "user.email=test@example.org"]
+        done = subprocess.run(
+            ["git", "-C", folder, *names, *words], check=True, capture_output=True
+        )
+        return done.stdout.decode().strip()
+
+    git("init", "--quiet")
+    for text in ("first", "second"):
+        (folder / "said.txt").write_text(text)
+        git("add", "said.txt")
+        git("commit", "--quiet", "-m", text)
+    return folder, git("rev-parse", "HEAD~1")
+
+
+def test_a_repository_is_cloned_at_its_commit_and_counts_as_a_package(home, repository):
+    folder, commit = repository
+    lock = home / "configs/envs/tiny.lock"
+    lock.write_text(f"{LOCK}# checkout: its-assets MIT {folder} {commit}\n")
+    assert f"cloning {folder}" in rrf("envs", "setup", "tiny")
+    found = interpreters.interpreter("tiny")
+    assert (Path(found.variables["ITS_ASSETS_PATH"]) / "said.txt").read_text() == "first"
+    assert found.versions["its-assets"] == commit
+    assert "MIT" in rrf("envs", "list", "--packages")
+
+
+def test_a_clone_that_is_there_can_be_taken_and_must_have_the_commit(home, repository, tmp_path):
+    folder, commit = repository
+    lock, absent = home / "configs/envs/tiny.lock", tmp_path / "absent"
+    with pytest.raises(ValueError, match=r"tiny\.lock names 0 repositories; leave out --source"):
+        interpreters.setup("tiny", source=folder)
+    lock.write_text(f"{LOCK}# checkout: its-assets MIT {absent} {commit}\n")
+    with pytest.raises(ValueError, match=rf"failed: .*type: git clone {absent}; .*--source FOLDER"):
+        interpreters.setup("tiny")
+    with pytest.raises(ValueError, match="not set up here"):
+        interpreters.interpreter("tiny")
+    rrf("envs", "setup", "tiny", "--source", folder)
+    assert interpreters.interpreter("tiny").versions["its-assets"] == commit
+    lock.write_text(f"{LOCK}# checkout: its-assets MIT {absent} {'0' * 40}\n")
+    with pytest.raises(ValueError, match=r"git .*failed"):
+        interpreters.setup("tiny", source=folder)

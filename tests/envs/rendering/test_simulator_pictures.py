@@ -10,6 +10,7 @@ import pytest
 
 from benchmarks import simulator_pictures
 from rrf.envs import ENVS
+from rrf.envs.calvin.configs import CalvinCfg
 from rrf.envs.foreign import interpreters
 from rrf.envs.foreign.configs import ForeignVecEnvCfg
 from rrf.envs.libero.configs import LiberoCfg
@@ -40,7 +41,7 @@ def golden(name):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "cfg",
-    [LiberoCfg(), RobosuiteCfg(), ManiskillCfg()],
+    [LiberoCfg(), RobosuiteCfg(), ManiskillCfg(), CalvinCfg(later_starts=0.0)],
     ids=lambda cfg: cfg.interpreter,
 )
 def test_foreign_simulators_draw_as_the_version_that_made_their_data(cfg, monkeypatch):

@@ -1,0 +1,80 @@
+"""Simulators in interpreters of their own: how fast they are through our adapters, and what is
+learned in them.
+
+`python -m benchmarks.platforms ID` needs what the page of the platform says: `rrf envs setup
+calvin`, and for `calvin_average_length` the dataset `calvin-demo` or `--policy CHECKPOINT`.
+"""
+
+import argparse
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks import harness
+from benchmarks.harness import Bench, Measure
+from benchmarks.peers import NotMeasuredError
+from rrf.envs.calvin.configs import CalvinCfg
+from rrf.envs.vec_env import InitialState
+from rrf.evaluation.results import FILE_NAME, Evaluation
+from rrf.evaluation.vla.configs import CHAIN_LENGTH
+
+_SEED = 4242
+_CHAINS = "configs/protocols/calvin-chains.yaml"
+
+
+def calvin_images(bench: Bench) -> list[dict]:
+    """Images of both cameras at 64 pixels while the arm moves, per CPU-second of the simulator's
+    process, physics included; and the control steps without images.
+    """
+    rates = {}
+    for id, cameras in (("calvin_images_per_cpu_s", 2), ("calvin_steps_per_cpu_s", 0)):
+        cfg = CalvinCfg(num_envs=1, chunk_length=1)
+        try:
+            env = cfg.replace(cameras=cfg.cameras[:cameras]).build()
+        except ValueError as error:
+            raise NotMeasuredError(str(error)) from error
+        try:
+            env.reset([InitialState("open_drawer", _SEED, 0)])
+            before = sum(env.cpu_s.values())
+            steps = bench.size(300, 20)
+            random = np.random.default_rng(_SEED)
+            for _ in range(steps):
+                step = env.step(random.uniform(-1, 1, (1, 1, 7)).astype(np.float32))
+                assert not step.truncated[0]
+            rates[id] = steps * max(1, cameras) / (sum(env.cpu_s.values()) - before)
+        finally:
+            env.close()
+    units = {"calvin_images_per_cpu_s": "images/CPU-s", "calvin_steps_per_cpu_s": "steps/CPU-s"}
+    return [bench.number(id, rates[id], units[id], seeds=[_SEED]) for id in rates]
+
+
+def calvin_chains(bench: Bench) -> list[dict]:
+    """The average length of CALVIN's chains, by a policy that has imitated all 34 tasks."""
+    with tempfile.TemporaryDirectory() as scratch:
+        policy = bench.options.policy
+        if policy is None:
+            trained = harness.train("compact-vla-calvin-all", Path(scratch, "run"))
+            policy = trained["checkpoint"]
+        folder = Path(scratch, "evaluation")
+        harness.run_rrf(
+            "eval", str(policy), "--protocol", _CHAINS, "--out", str(folder), "--videos", "0"
+        )
+        evaluation = Evaluation.load(folder / FILE_NAME)
+    mean, low, high = evaluation.bounds_of(CHAIN_LENGTH, 5)
+    print(f"{len(evaluation.episodes)} chains, 95 % bounds {low:.3f} to {high:.3f}")
+    return [bench.number("calvin_average_length", mean, "of 5", seeds=[0])]
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--policy", type=Path, help="a checkpoint, instead of training one")
+
+
+IDS: dict[str, Measure] = {
+    "calvin_images_per_cpu_s": calvin_images,
+    "calvin_average_length": calvin_chains,
+}
+
+
+if __name__ == "__main__":
+    harness.main("platforms", __doc__, IDS, add_options=add_options)
