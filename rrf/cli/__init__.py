@@ -30,6 +30,7 @@ from rrf.cli.options import (
 )
 from rrf.cli.playing import play
 from rrf.cli.result_file import with_result_file
+from rrf.cli.robots import record
 from rrf.cli.serving import serve
 from rrf.cli.training import train
 
@@ -45,6 +46,7 @@ app.add_typer(envs.app, name="envs")
 app.command()(with_result_file(train))
 app.command("eval")(with_result_file(eval_))
 app.command()(with_result_file(play))
+app.command()(with_result_file(record))
 app.command()(serve)
 app.command()(export)
 app.command("import")(import_)

@@ -1,4 +1,4 @@
-"""`rrf play`: show a policy at work, as a video, as numbers or in a window."""
+"""`rrf play`: show a policy at work, as a video, as numbers or in a window, or on a robot."""
 
 from pathlib import Path
 from typing import Annotated
@@ -6,8 +6,10 @@ from typing import Annotated
 import typer
 
 from rrf.cli.options import Imports, PolicyArgument, flags
+from rrf.cli.robots import RobotOption
 
 _NOT_OF_A_KIND = ("checkpoint", "video", "seed", "imports", "result_file")
+_ON_A_ROBOT = ("robot", "episodes", "dry_run", "log", "execute", "schedule")
 
 
 def play(
@@ -68,12 +70,35 @@ def play(
     seconds: Annotated[
         float | None, typer.Option(help="Control: simulated seconds, instead of --steps.")
     ] = None,
+    robot: RobotOption = None,
+    episodes: Annotated[
+        int | None, typer.Option(help="Robot: number of episodes; by default 1.", min=1)
+    ] = None,
+    dry_run: Annotated[
+        bool | None,
+        typer.Option("--dry-run", help="Robot: observe and choose actions, but send none."),
+    ] = None,
+    log: Annotated[
+        str | None,
+        typer.Option(help="Robot: keep the episodes as recordings of this name."),
+    ] = None,
+    execute: Annotated[
+        int | None,
+        typer.Option(
+            help="Robot: actions of a chunk that are executed before the next one.", min=1
+        ),
+    ] = None,
+    schedule: Annotated[
+        str | None,
+        typer.Option(help="Robot: receding (the default), ensemble or real-time chunking."),
+    ] = None,
     imports: Imports = None,
 ) -> None:
     """Watch a policy at work.
 
     A VLA policy plays one episode, which is written as a video. A state-based policy plays in the
-    environment it was trained in, and is shown as numbers, as a video or in a window.
+    environment it was trained in, and is shown as numbers, as a video or in a window. With --robot,
+    a VLA policy drives a robot of lerobot within the limits of its config.
     """
     from rrf.cli.options import check_output, check_renderer, import_modules
     from rrf.cli.policy_reference import locate
@@ -81,6 +106,9 @@ def play(
     from rrf.evaluation.protocols.files import PROTOCOLS
     from rrf.runners.checkpoints.deployable import described
 
+    if robot is not None:
+        _play_on_robot(context, robot, checkpoint, seed, imports)
+        return
     if video is not None and video.suffix.lower() != ".mp4":
         raise ValueError(
             f"--video {video}: videos are written as MP4; give a name that ends in .mp4"
@@ -91,6 +119,8 @@ def play(
     owner = PROTOCOLS.get(candidate.kind)
     names = [p.name for p in context.command.params if p.name not in (None, *_NOT_OF_A_KIND)]
     given = {n: context.params[n] for n in names if n and context.params.get(n) is not None}
+    if lost := [name for name in given if name in _ON_A_ROBOT]:
+        raise ValueError(f"{flags(context, lost)}: only with --robot NAME")
     if others := [name for name in given if name not in owner.play_options]:
         raise ValueError(
             f"{flags(context, others)}: {candidate.label} is {described(candidate.kind)}, which "
@@ -105,3 +135,32 @@ def play(
         check_output(Path(out))
     typer.echo(f"playing {candidate.label} on cpu: {f'writes {out}' if out else 'no --video'}")
     owner.runs_it().play(candidate, video, seed, {**owner.play_options, **given}, typer.echo)
+
+
+def _play_on_robot(
+    context: typer.Context, robot: str, checkpoint: str, seed: int, imports: list[str] | None
+) -> None:
+    from rrf.cli.options import import_modules
+    from rrf.cli.robots import play_on_robot
+
+    names = [p.name for p in context.command.params if p.name and p.name not in _ON_A_ROBOT]
+    wrong = [
+        name
+        for name in names
+        if name not in _NOT_OF_A_KIND or name == "video"
+        if context.params.get(name) is not None
+    ]
+    if wrong:
+        raise ValueError(f"{flags(context, wrong)}: not with --robot")
+    import_modules(imports)
+    asked = context.params
+    play_on_robot(
+        robot,
+        checkpoint,
+        asked["episodes"] or 1,
+        seed,
+        bool(asked["dry_run"]),
+        asked["log"],
+        asked["execute"],
+        asked["schedule"],
+    )

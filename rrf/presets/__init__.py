@@ -63,7 +63,7 @@ _ISAACLAB = (
     "isaaclab-anymal-c-flat-ppo",
 )
 _GROOT = ("groot-n15-sft", "groot-n17-sft", "groot-laptop", "groot-laptop-mixture")
-_RECORDINGS = ("bridge-sft-laptop", "gr1-sft-laptop", "g1-sft-laptop")
+_RECORDINGS = ("bridge-sft-laptop", "gr1-sft-laptop", "g1-sft-laptop", "so101-sft-laptop")
 _LEROBOT = (
     *("lerobot-act", "lerobot-diffusion", "lerobot-smolvla"),
     *("lerobot-act-laptop", "lerobot-diffusion-laptop"),

@@ -1,4 +1,4 @@
-"""Small policies for recordings of robots: BridgeData V2 (WidowX), GR1 and Unitree G1.
+"""Small policies for recordings of robots: BridgeData V2 (WidowX), GR1, Unitree G1 and SO-101.
 
 Families at laptop size with random weights, which learn in minutes of one core. They show that
 recordings of this form train from end to end. A policy for the robot itself starts from published
@@ -9,13 +9,16 @@ weights (`openvla-oft-sft`, `groot-n15-sft`, `groot-n17-sft`), with the same
 from collections.abc import Iterable
 
 from rrf.algorithms.vla.configs import AugmentationCfg, BehaviorCloningCfg
+from rrf.networks.configs import InstructionEncoderCfg
 from rrf.networks.dit_configs import DiTCfg
 from rrf.networks.vlm.configs import TokenizerCfg
 from rrf.networks.vlm.prismatic.configs import PrismaticCfg
 from rrf.networks.vlm.qwen.configs import Qwen3VLCfg
 from rrf.networks.vocabulary import vocabulary_of
+from rrf.policies.vla.configs import CompactVLACfg
 from rrf.policies.vla.heads.groot_configs import GrootHeadCfg
 from rrf.policies.vla.vlm_configs import VLMPolicyCfg
+from rrf.presets.compact_vla import pretrain
 from rrf.presets.openvla import openvla_oft_laptop
 from rrf.presets.qwen import qwen3vl_laptop
 from rrf.runners.configs import AdamWCfg, EMACfg, ScheduleCfg
@@ -27,6 +30,7 @@ _BRIDGE = (
     "turn lever vertical to front",
     "put carrot on plate",
 )
+_SO101 = "pick up the red cube"
 _GR1 = "pick the pear sweet potato meat salt cupcake from the counter and place it in the plate"
 _G1 = "pick up the yellow bottle on the table"
 _GR1_ARMS = (*range(7), *range(22, 29))  # the hands' actions have another scale than their state
@@ -60,6 +64,31 @@ def gr1_sft_laptop() -> SupervisedRunnerCfg:
 def g1_sft_laptop() -> SupervisedRunnerCfg:
     """GR00T N1.5's head, with those of a new robot, on one episode of a real Unitree G1."""
     return _sft("g1", "g1-segments", _groot(_G1, _G1_ARM))
+
+
+def so101_sft_laptop() -> SupervisedRunnerCfg:
+    """The compact policy on what `rrf record --robot so101-sim` recorded; a real SO-101 differs in
+    `dataset` and `policy.image_size` only. It answers with chunks of 8 actions."""
+    cfg = pretrain()
+    assert isinstance(cfg.policy, CompactVLACfg)
+    encoder = InstructionEncoderCfg(vocabulary=vocabulary_of([_SO101]))
+    policy = cfg.policy.replace(
+        cameras=[],
+        image_size=(0, 0),
+        state_dim=0,
+        action_dim=0,
+        chunk_length=8,
+        instruction_encoder=encoder,
+    )
+    return cfg.replace(
+        experiment_name="so101-sft-laptop",
+        dataset="so101-sim",
+        instructions=None,
+        policy=policy,
+        max_steps=1500,
+        batch_size=32,
+        validation_interval=250,
+    )
 
 
 def _groot(instruction: str, joints: Iterable[int]) -> VLMPolicyCfg:
