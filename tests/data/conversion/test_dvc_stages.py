@@ -287,7 +287,7 @@ def test_an_edit_is_a_version_of_its_own_and_follows_its_origin(origin):
     assert json.loads((origin / "datasets/clean/meta/info.json").read_text())["total_episodes"] == 3
     assert (origin / "datasets/toy/meta/info.json").read_bytes() == before
     assert CLEAN in run(origin, "dvc", "status")
-    write_raw(origin / "datasets/raw/toy", {"push": [5, 12]})
+    write_raw(origin / "datasets/raw/toy", {"pull": [8, 6, 7], "push": [5, 12]})
     run(origin, "dvc", "commit", "-f", "datasets.dvc")
     changed = run(origin, "dvc", "status", "convert@clean", "convert@toy")
     assert "convert@toy" in changed
