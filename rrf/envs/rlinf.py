@@ -97,8 +97,9 @@ class AsRLinf:
     """One of our environments with the methods of RLinf's, without automatic resets.
 
     A slot whose episode has ended keeps its last observation, and its columns say that it has
-    ended, until it is reset. Physics and rewards are ours: the reward of a chunk stands in the
-    column of the last action that was executed, and only the last observation of a chunk is drawn.
+    ended, until it is reset. Physics and rewards are ours: where a simulator only gives the sum of
+    a chunk, it stands in the column of the last action that was executed. Only the last observation
+    of a chunk is drawn.
     """
 
     def __init__(self, env: VecEnv, initial_states: Sequence[InitialState], views: RLinfViews):
@@ -106,7 +107,7 @@ class AsRLinf:
         self.env, self._states, self._views = env, list(initial_states), views
         self.num_envs = env.num_envs
         self._ended = np.ones((env.num_envs, 2), bool)  # terminated, truncated
-        self._success = np.zeros(env.num_envs, bool)
+        self._success, self._is_solved = np.zeros((2, env.num_envs), bool)
         self._returns = np.zeros(env.num_envs)
         self._lengths = np.zeros(env.num_envs, np.int64)
         self._seen: list[Observation | None] = [None] * env.num_envs
@@ -134,7 +135,7 @@ class AsRLinf:
                 )
         states = [self._states[int(number)] for number in reset_state_ids]
         self._remember(self.env.reset(states, slots), slots)
-        self._ended[slots] = self._success[slots] = False
+        self._ended[slots] = self._success[slots] = self._is_solved[slots] = False
         self._returns[slots] = self._lengths[slots] = 0
         return self._observation(), {}
 
@@ -155,14 +156,19 @@ class AsRLinf:
             step = self.env.step(actions[running], running)
             self._remember(step.observation, running)
             last = step.steps - 1
-            rewards[running, last] = step.reward
+            if (single := step.extras.get("rewards")) is not None:
+                rewards[running] = single
+            else:
+                rewards[running, last] = step.reward
             ended[running, last] = np.stack([step.terminated, step.truncated], axis=1)
             self._ended[running] = ended[running, last]
             self._success[running] |= step.success
+            self._is_solved[running] = step.extras.get("success_at_end", step.success)
             self._returns[running] += step.reward
             self._lengths[running] += step.steps
         episode = {
             "success_once": self._success.copy(),
+            "success_at_end": self._is_solved.copy(),
             "return": self._returns.copy(),
             "episode_len": self._lengths.copy(),
             "reward": self._returns / np.maximum(self._lengths, 1),

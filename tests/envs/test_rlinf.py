@@ -6,6 +6,7 @@ import torch
 
 from rrf.data.schema import Observation
 from rrf.envs import ENVS
+from rrf.envs.metaworld.configs import MetaWorldCfg
 from rrf.envs.rlinf import AsRLinf, FromRLinf, RLinfViews, from_rlinf, to_rlinf
 from rrf.envs.vec_env import InitialState
 from rrf.presets import PRESETS
@@ -149,3 +150,20 @@ def test_a_running_slot_cannot_be_left_out():
         env.step(np.zeros((1, 3, 2), np.float32), [0])
     with pytest.raises(ValueError, match="has no reset_state_id; 12 initial states have one"):
         env.reset([InitialState("reach-red", 9, 0)], [0])
+
+
+def test_rewards_stand_in_the_columns_of_their_actions():
+    cfg = MetaWorldCfg(num_envs=1, chunk_length=3, image_size=16, ignore_terminations=True)
+    start = InitialState("reach-v3", 777, 0)
+    env, plain = AsRLinf(cfg.build(), [start], RLinfViews("corner2")), cfg.build()
+    env.reset()
+    plain.reset([start])
+    actions = np.stack([plain.expert_action(0)] * 3)[None]
+    _, rewards, terminations, _, infos = env.chunk_step(torch.from_numpy(actions))
+    step = plain.step(actions)
+    np.testing.assert_array_equal(rewards, step.extras["rewards"])
+    assert len(np.unique(rewards)) == 3
+    assert not terminations.any()
+    assert infos[0]["episode"]["success_at_end"].tolist() == [False]
+    env.close()
+    plain.close()
