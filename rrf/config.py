@@ -280,8 +280,8 @@ def locate_function(path: str, known: Collection[str], what: str) -> Callable:
     module = path.partition(":")[0]
     if path not in known and (module.partition(".")[0] == _OWN or not is_trusted(module)):
         raise ValueError(
-            f"{what} is '{path}', which is neither one of {', '.join(sorted(known))} nor in a "
-            f"module that you named; if it is a function of your own, add --import {module}"
+            f"{what} is '{path}', which is neither one of {', '.join(sorted(known)) or 'ours'} nor "
+            f"in a module that you named; if it is a function of your own, add --import {module}"
         )
     try:
         target = locate(path)

@@ -67,4 +67,10 @@ def build_roles(
     """
     actor = build_actor(cfg, policy, imitation)
     played = copy.deepcopy(policy).eval() if cfg.ema or cfg.max_staleness else policy
-    return actor, RolloutRole(played, cfg.inference_batch, cfg.precision)
+    rollout = RolloutRole(
+        played,
+        cfg.inference_batch,
+        cfg.precision,
+        sees_success=cfg.algorithm.bootstraps_success,
+    )
+    return actor, rollout

@@ -26,15 +26,16 @@ PlainJob = tuple[int, str, int, int]  # id, task, seed, index
 class EnvRole:
     """Serves `start`, `advance` and `cpu_s`."""
 
-    def __init__(self, cfg: dict, keeps_final: bool = False):
+    def __init__(self, cfg: dict, keeps_final: bool = False, keeps_success: bool = False):
         """
         Args:
             cfg: The config of a vector environment, as plain data.
             keeps_final: Whether answers contain the last observation of truncated episodes, from
                 which a critic bootstraps.
+            keeps_success: With `keeps_final`, also that of solved ones.
         """
         self._env = built(cfg)
-        self._keeps_final = keeps_final
+        self._keeps_final, self._keeps_success = keeps_final, keeps_success
         self._queue: collections.deque[PlainJob] = collections.deque()
         self._running: dict[int, int] = {}  # slot -> job id
         self._rows: dict[int, Observation] = {}  # slot -> current observation
@@ -93,7 +94,8 @@ class EnvRole:
             }
             if "rewards" in step.extras:
                 result["rewards"] = step.extras["rewards"][row, : result["steps"]]
-            if self._keeps_final and step.truncated[row]:
+            is_seen = step.truncated[row] or (is_over and self._keeps_success)
+            if self._keeps_final and is_seen:
                 result["final"] = to_plain(rows_of(step.observation, [row]))
             results.append(result | (self._of_ended(slot) if is_over else {}))
             if is_over:

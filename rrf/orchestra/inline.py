@@ -49,6 +49,8 @@ class Rollout(typing.Protocol):
 
     @property
     def sees_end(self) -> bool: ...
+    @property
+    def sees_success(self) -> bool: ...
     def act(
         self, observation: Observation, generators: Sequence[torch.Generator] | None
     ) -> Sample: ...
@@ -102,6 +104,7 @@ class InlineBackend:
         arguments = {
             "cfg": cfg.replace(num_envs=cfg.num_envs // num_workers).to_dict(),
             "keeps_final": rollout.sees_end,
+            **({"keeps_success": True} if rollout.sees_success else {}),
             **role_arguments,
         }
         self._num_slots = cfg.num_envs // num_workers

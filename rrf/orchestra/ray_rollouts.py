@@ -116,6 +116,7 @@ class RayRollouts:
         self.sync_bytes, self.num_restarts, self.timeline = 0, 0, Timeline()
         self.sync_s = self.inference_s = 0.0
         self.offload_bytes = self.num_passes = 0
+        self.sees_success = cfg.algorithm.bootstraps_success
         self._cluster, self._placed = cluster, placement.roles["rollout"]
         self._arguments = {
             "policy": cfg.policy.to_dict(),

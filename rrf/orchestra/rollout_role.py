@@ -30,6 +30,7 @@ class RolloutRole:
         batch_rows: int = 16,
         precision: Precision = "fp32",
         sees_end: bool = False,
+        sees_success: bool = False,
     ):
         """
         Args:
@@ -38,9 +39,11 @@ class RolloutRole:
             precision: fp32, or bf16 to compute in bfloat16.
             sees_end: Whether a critic elsewhere bootstraps from the last observation of truncated
                 episodes; the policy's own critic always does.
+            sees_success: Whether the critic also bootstraps from that of solved episodes.
         """
         self.policy = policy
         self.sees_end = sees_end or policy.num_values > 0
+        self.sees_success = sees_success
         self.batch_rows = batch_rows
         self._precision: Precision = precision
         self.version = -1  # version of the weights; set by `load`

@@ -113,6 +113,11 @@ class PolicyGradientCfg(Cfg):
     minibatch_size: int = 128
     """Rows per optimizer step."""
 
+    @property
+    def bootstraps_success(self) -> bool:
+        """Whether a critic is asked what follows a success."""
+        return False
+
     def __post_init__(self):
         if not (0 < self.clip_low < 1 and self.clip_high > 0):
             raise ValueError(
@@ -226,6 +231,9 @@ class VLAPPOCfg(PolicyGradientCfg):
     those of whole episodes."""
     reward_level: typing.Literal["chunk", "action"] = "chunk"
     """Length of a time step for rewards, values and advantages: an action chunk or an action."""
+    bootstrap: typing.Literal["truncated", "always"] = "truncated"
+    """Where the value of an episode's last observation is added to its last reward: where the
+    horizon ended it, or always, also after a success, as if the task went on."""
     value_coef: float = 1.0
     """Weight of the value loss."""
     value_clip: float | None = 0.2
@@ -238,8 +246,17 @@ class VLAPPOCfg(PolicyGradientCfg):
     critic_warmup_rounds: int = 2
     """Number of first rounds in which only the critic learns."""
 
+    @property
+    def bootstraps_success(self) -> bool:
+        return self.bootstrap == "always"
+
     def __post_init__(self):
         super().__post_init__()
+        if self.bootstrap == "always" and self.reward == SUCCESS:
+            raise ValueError(
+                "bootstrap is always, but reward=success ends with success, after which there is "
+                "nothing to gain; set reward=env or bootstrap=truncated"
+            )
         if not (0 <= self.gamma <= 1 and 0 <= self.lam <= 1):
             raise ValueError(f"gamma is {self.gamma} and lam {self.lam}, allowed: from 0 to 1")
         require_positive(self, "value_coef", "huber_delta", "value_clip")

@@ -1,7 +1,8 @@
 """PPO (arXiv:1707.06347) over action chunks, with a value head on the policy's features.
 
 A time step is a chunk or a single action (`reward_level`). If the horizon truncated an episode, the
-value of its last observation is added to its last reward (arXiv:1712.00378).
+value of its last observation is added to its last reward (arXiv:1712.00378); with
+bootstrap=always, also if a success did.
 
 Legend: N rows, T decisions of the longest episode, B episodes, V values per row (1, or one for
 each action of a chunk).
@@ -62,7 +63,7 @@ class VLAPPO(PolicyGradient):
         rewards = [self._rewards(episode, horizon) for episode in episodes]
         last_b = add_time_limit_bootstrap(
             torch.stack([of_episode[-1] for of_episode in rewards]),
-            torch.tensor([episode.truncated for episode in episodes]),
+            torch.tensor([e.truncated or cfg.bootstraps_success for e in episodes]),
             torch.tensor([episode.final_value for episode in episodes]),
             cfg.gamma,
         )

@@ -75,14 +75,19 @@ def algorithm_of(source: Source) -> PolicyGradientCfg:
             take(name, ours)
         take("gae_lambda", "lam")
         changes["critic_warmup_rounds"] = 0
+        if (kind := source.get(path := "algorithm.bootstrap_type")) == "standard":
+            source.became("algorithm.bootstrap", "truncated", path)
+        elif kind == "always" and changes["reward"] != SUCCESS:
+            changes["bootstrap"] = "always"
+            source.became("algorithm.bootstrap", "always", path)
+        elif kind is not None:
+            source.lacks(path, "after a success, which is what is rewarded, nothing can be gained")
         if source.get("algorithm.normalize_advantages") is False:
             source.lacks("algorithm.normalize_advantages", "PPO's advantages are always normalised")
     else:
         source.ignored("algorithm.reward_type", "whole episodes are compared")
     if cls is ReinforceCfg:
         changes |= {"baseline": "batch", "normalizes": True}
-    if source.get("algorithm.bootstrap_type") == "standard":
-        source.ignored("algorithm.bootstrap_type", "the same here")
     return cls(**changes)
 
 

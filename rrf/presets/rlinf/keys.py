@@ -80,6 +80,7 @@ MAPPED: dict[str, str] = {
     "algorithm.huber_delta": "algorithm.huber_delta",
     "algorithm.gamma": "algorithm.gamma",
     "algorithm.lam": "algorithm.gae_lambda",
+    "algorithm.bootstrap": "algorithm.bootstrap_type",
     "algorithm.num_epochs": "algorithm.update_epoch",
     "algorithm.minibatch_size": "actor.global_batch_size",
     "algorithm.weighting": "env.train.auto_reset",
@@ -238,7 +239,6 @@ HARMLESS: dict[str, str] = {
 """Reason -> keys that change nothing here."""
 
 NONE: dict[str, str] = {
-    "values are bootstrapped where the horizon ends an episode only": "algorithm.bootstrap_type",
     "adapters are not loaded by themselves: merge them and use `rrf models import`": (
         "actor.model.lora_path"
     ),

@@ -116,3 +116,15 @@ def test_a_critic_learns_the_rewards_of_chunks_or_of_actions(level, expected):
 def test_hope_of_success_says_nothing_about_other_rewards():
     with pytest.raises(ValueError, match=r"algorithm\.reward is 'env'; set early_stop=null"):
         runner_cfg(early_stop=EarlyStopCfg(), algorithm=GRPOCfg(reward="env"))
+
+
+@pytest.mark.parametrize(("bootstrap", "last"), [("truncated", 2.0), ("always", 2.0 + 0.5 * 8)])
+def test_a_critic_may_look_past_a_success(bootstrap, last):
+    policy = make_policy(policy_cfg(value_head=ValueHeadCfg()))
+    cfg = VLAPPOCfg(reward="env", gamma=0.5, lam=1.0, bootstrap=bootstrap)
+    played = rewarded(policy, rewards=[1.0, 2.0, 0.0, 1.0, 2.0], final_value=8.0)
+    played.value = played.value.new_zeros(3, 1)
+    returns = cfg.build(policy).batch([[played]], HORIZON).returns.flatten()
+    assert returns.tolist() == pytest.approx([3 + 0.5 + last / 4, 1 + last / 2, last])
+    with pytest.raises(ValueError, match="set reward=env or bootstrap=truncated"):
+        VLAPPOCfg(bootstrap="always")

@@ -120,6 +120,23 @@ def test_what_a_run_is_told_of_episodes_that_went_on(home):
     assert {episode.steps_to_success for episode in solved} <= set(range(2, 41, 2))
 
 
+@pytest.mark.parametrize("sees_success", [False, True])
+def test_the_end_of_a_solved_episode_is_seen_where_it_is_asked_for(home, sees_success):
+    env = CFG.replace(num_envs=2, max_episode_steps=40)
+    rollout = RolloutRole(make_policy(), batch_rows=4, sees_success=sees_success)
+    backend = InlineBackend(env, rollout, 1)
+    source = GroupRound(iter(starts(*range(4))), 4, 2, 4, keeps_uniform=True)
+    try:
+        backend.play(source, (0, 7))
+    finally:
+        backend.close()
+    values = {True: [], False: []}
+    for episode in source.episodes:
+        values[episode.success].append(np.isfinite(episode.final_value))
+    assert set(values[False]) <= {True}
+    assert set(values[True]) == {sees_success}
+
+
 def test_only_environments_that_can_go_on_are_told_to():
     with pytest.raises(ValueError, match="episodes of toy end with success; set ignore_termin"):
         ToyCfg(ignore_terminations=True)

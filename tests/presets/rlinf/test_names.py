@@ -18,7 +18,8 @@ from tests.presets.rlinf.keys_page import PAGE, drawn
         ("update_epoch", r"is algorithm\.num_epochs here"),
         ("env.train.total_num_envs", r"is env\.num_envs here"),
         ("algorithm.kl_beta", r"a KL penalty is algorithm\.kl_coef here"),
-        ("algorithm.bootstrap_type", "has no counterpart: values are bootstrapped where"),
+        ("algorithm.bootstrap_type", r"is algorithm\.bootstrap here"),
+        ("algorithm.dpo_beta", "has no counterpart: DiffusionNFT"),
     ],
 )
 def test_a_name_of_rlinf_is_answered_with_ours(path, message):

@@ -240,6 +240,14 @@ def test_dense_rewards_of_maniskill_and_episodes_that_go_on(imported):
     assert isinstance(cfg.env, ManiskillCfg)
     assert (cfg.algorithm.reward, cfg.algorithm.relative_reward) == ("env", True)
     assert (cfg.env.ignore_terminations, cfg.algorithm.weighting) == (True, "token")
+    always = changed(
+        config,
+        algorithm__adv_type="gae",
+        algorithm__loss_type="actor_critic",
+        algorithm__bootstrap_type="always",
+        actor__model__add_value_head=True,
+    )
+    assert imported(always).cfg.algorithm.bootstrap == "always"
     assert cfg.num_groups == 32 * 2 // 8  # two episodes in each slot
     assert (cfg.tasks, cfg.env.controller) == (["PickCube-v1"], "pd_ee_delta_pose")
     lacking = [row.path for row in result.rows if row.ours is None and not row.is_harmless]
