@@ -357,7 +357,7 @@ def test_rlinfs_own_configs_are_read():
             continue
         read.append(file.stem)
         assert [row.path for row in result.rows if row.text == "not known"] == []
-    assert len(read) >= 50
+    assert len(read) >= 56
     assert {"libero_10_grpo_openvlaoft", "maniskill_ppo_openvla"} <= set(read)
     assert len(read) + len(refused) == 155
     why = ("has no counterpart here: ", "is no file in")
