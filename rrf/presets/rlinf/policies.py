@@ -119,9 +119,9 @@ def _is_of(policy: typing.Any, family: str) -> bool:
 def _head(source: Source, policy: VLMPolicyCfg) -> typing.Any:
     head, of_pi = policy.head, "actor.model.openpi."
     names = [f"{part}.sampling_params.temperature_train" for part in ("rollout", "algorithm")]
-    if (temperature := source.first(*names)) is not None:
+    if (temperature := source.first(*names, read=source.number)) is not None:
         if isinstance(head, ActionTokenHeadCfg):
-            head = head.replace(temperature=float(temperature))
+            head = head.replace(temperature=temperature)
             source.became("policy.head.temperature", temperature, *names)
         elif isinstance(head, FlowHeadCfg):
             for name in names:
@@ -160,8 +160,8 @@ def _head(source: Source, policy: VLMPolicyCfg) -> typing.Any:
     if is_learned:
         for part in ("openpi", "rl_head_config"):
             source.ignored(f"actor.model.{part}.noise_level", "the noise is learned")
-            given = source.get(path := f"actor.model.{part}.noise_params")
-            if given is not None:
+            given = source.items(path := f"actor.model.{part}.noise_params", int | float)
+            if len(given) > 1:
                 changes |= {"max_std": float(given[0]), "min_std": float(given[1])}
                 source.became("policy.head.max_std, min_std", given[:2], path)
     else:

@@ -2,10 +2,12 @@
 
 import dataclasses
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from rrf.presets.rlinf.composition import Unresolved, leaves
 from rrf.presets.rlinf.keys import OFF, key_of
+
+_WORDS = {str: "words", int: "whole numbers", int | float: "numbers", dict: "mappings"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,10 +68,22 @@ class Source:
             raise ValueError(f"{path} is {value}, expected a whole number")
         return None if value is None else int(value)
 
-    def first(self, *paths: str, default: typing.Any = None) -> typing.Any:
-        """The first value that is there."""
-        given = (self.get(path) for path in paths)
-        return next((value for value in given if value is not None), default)
+    def items(self, path: str, kind: typing.Any = object) -> list[typing.Any]:
+        """A list, empty if there is none; one value is a list of it.
+
+        Raises:
+            ValueError: If an item is not of a kind.
+        """
+        value = self.get(path, [])
+        items = value if isinstance(value, list) else [value]
+        if wrong := [item for item in items if not isinstance(item, kind)]:
+            raise ValueError(f"{path} has {wrong[0]!r}, expected a list of {_WORDS[kind]}")
+        return items
+
+    def first(self, *paths: str, read: Callable[[str], typing.Any] | None = None) -> typing.Any:
+        """The first value that is there, read by `get` if nothing else is said; None without."""
+        given = ((read or self.get)(path) for path in paths)
+        return next((value for value in given if value is not None), None)
 
     def below(self, path: str) -> dict[str, typing.Any]:
         """All values below a path, by the rest of theirs."""

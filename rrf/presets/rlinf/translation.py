@@ -117,8 +117,8 @@ def _env(source: Source) -> tuple[VecEnvCfg, list[str]]:
     if kind == "maniskill" and source.count("actor.model.action_dim") == _POSE_DIM:
         changes["controller"] = "pd_ee_delta_pose"
     sizes = ("camera_heights", "sensor_configs.height", "table_cam.height")
-    size = source.first(*(f"{start}init_params.{name}" for name in sizes))
-    changes["image_size"] = _IMAGE_SIZE if size is None else int(size)
+    size = source.first(*(f"{start}init_params.{n}" for n in sizes), read=source.count)
+    changes["image_size"] = size or _IMAGE_SIZE
     if size is not None:
         for name in source.below(f"{start}init_params"):
             key = key_of(path := f"{start}init_params.{name}")
@@ -134,7 +134,9 @@ def _isaaclab(source: Source) -> dict[str, typing.Any]:
     """The mapping of Isaac Lab's extension of RLinf, whose names are those of `IsaacLabCfg`."""
     start, fields = "env.train.isaaclab.", {}
     for name in ("main_images", "extra_view_images", "states", "task_description"):
-        if (value := source.get(start + name)) is not None:
+        is_list = name in ("extra_view_images", "states")
+        value = source.items(start + name) if is_list else source.get(start + name)
+        if value:
             fields[name] = value
             source.became(f"env.{name}", value, start + name)
     if "task_description" not in fields:
@@ -171,8 +173,10 @@ def _tasks(source: Source, env: VecEnvCfg) -> list[str]:
                 source.lacks(path, f"{env.simulator} has no such task here{near}; set tasks")
     elif suite and suite != "metaworld_50":
         source.lacks(of_suite, f"all tasks of {env.simulator} are trained; set tasks")
-    if numbers := source.get(path := "env.train.task_id_filter"):
-        tasks = [tasks[int(number)] for number in numbers]
+    if numbers := source.items(path := "env.train.task_id_filter", int):
+        if wrong := [number for number in numbers if not 0 <= number < len(tasks)]:
+            raise ValueError(f"{path} has {wrong[0]}, allowed: 0 to {len(tasks) - 1}")
+        tasks = [tasks[number] for number in numbers]
         source.became("tasks", tasks, path)
     source.became("tasks", f"{len(tasks)} tasks", of_suite)
     return tasks
@@ -182,8 +186,7 @@ def _fitted(source: Source, policy: VLMPolicyCfg, env: VecEnvCfg) -> VLMPolicyCf
     """The policy in the sizes of the simulator."""
     of_model = "actor.model."
     paths = [f"{of_model}openpi.num_images_in_input", f"{of_model}num_images_in_input"]
-    count = source.first(*paths)
-    cameras = list(env.cameras)[: None if count is None else int(count)]
+    cameras = list(env.cameras)[: source.first(*paths, read=source.count)]
     source.became("policy.cameras", cameras, *paths)
     if source.count(path := f"{of_model}action_dim") not in (None, env.action_dim):
         source.lacks(path, f"an action of {env.simulator} has {env.action_dim} numbers here")
@@ -359,7 +362,7 @@ def _ray(source: Source, can_offload: bool) -> RayCfg | None:
 def _node_groups(source: Source) -> dict[str, str | int]:
     groups: dict[str, str | int] = {}
     lost: set[str] = set()
-    for group in source.get(path := "cluster.node_groups", []):
+    for group in source.items(path := "cluster.node_groups", dict):
         label, ranks = str(group.get("label")), group.get("node_ranks")
         last = (source.count("cluster.num_nodes", 1) or 1) - 1
         groups[label] = f"0-{last}" if ranks == "all" else ranks
@@ -372,15 +375,14 @@ def _node_groups(source: Source) -> dict[str, str | int]:
 
 def _of_run(source: Source) -> dict[str, typing.Any]:
     of_logger = "runner.logger."
-    given = source.get(f"{of_logger}logger_backends", ["tensorboard"])
-    given = [given] if isinstance(given, str) else list(given)
+    given = source.items(f"{of_logger}logger_backends", str) or ["tensorboard"]
     trackers = ["mlflow", *(name for name in given if name in _TRACKERS)]
     source.became("trackers", trackers, f"{of_logger}logger_backends")
     if unknown := [name for name in given if name not in (*_TRACKERS, "mlflow")]:
         source.lacks(f"{of_logger}logger_backends", f"no tracker {', '.join(unknown)}")
     name = str(source.get(f"{of_logger}experiment_name", "rlinf")).replace("/", "-")
     source.became("experiment_name", name, f"{of_logger}experiment_name")
-    seed = int(source.first("actor.seed", "seed", default=0))
+    seed = source.count("actor.seed", source.count("seed", 0))
     source.became("seed", seed, "actor.seed", "seed")
     only_eval = bool(source.get("runner.only_eval", False))
     source.became("only_eval", only_eval, "runner.only_eval")

@@ -308,6 +308,13 @@ def test_places_and_groups_of_nodes(imported):
         ({"algorithm__logprob_type": "tokens"}, "logprob_type is 'tokens'; did you mean 'token'"),
         ({"env__train__total_num_envs": "${oc.env:HOW_MANY}"}, "variable HOW_MANY is not set"),
         ({"algorithm__clip_ratio_low": 2}, "clip_low is 2.0"),
+        ({"cluster__node_groups": 3}, "node_groups has 3, expected a list of mappings"),
+        ({"env__train__task_id_filter": [99]}, "task_id_filter has 99, allowed: 0 to 9"),
+        ({"env__train__task_id_filter": ["a"]}, "has 'a', expected a list of whole numbers"),
+        ({"env__train__total_num_envs": 1.5}, "num_envs is 1.5, expected a whole number"),
+        ({"env__train__total_num_envs": 0}, "num_envs is 0, allowed: 1 or more"),
+        ({"actor__model__num_images_in_input": "two"}, "num_images_in_input is 'two', expected a"),
+        ({"env__train__init_params__camera_heights": "x"}, "camera_heights is 'x', expected a"),
     ],
     ids=str,
 )
