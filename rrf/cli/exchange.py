@@ -184,9 +184,14 @@ def _of_task(task: str) -> "ControlRunnerCfg":
     from rrf.cli.task_config import registered_cfg
     from rrf.envs.configs import trust_task
     from rrf.envs.gymnasium.configs import GymnasiumEnvCfg
+    from rrf.envs.isaaclab.tasks import is_of_isaaclab
     from rrf.envs.mjlab.configs import MjlabEnvCfg
     from rrf.runners.control.configs import OnPolicyRunnerCfg
 
+    if is_of_isaaclab(task):
+        from rrf.presets.isaaclab import ppo_of
+
+        return ppo_of(task, task.lower())
     trust_task(GymnasiumEnvCfg(task=task))
     is_mjlab = task.startswith("Mjlab-")
     if not is_mjlab and (cfg := registered_cfg(task)) is not None:

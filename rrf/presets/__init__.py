@@ -60,7 +60,7 @@ _MANISKILL = ("compact-vla-maniskill", "maniskill-grpo-compact")
 _ISAACLAB = (
     *("isaaclab-cartpole-ppo", "isaaclab-ant-ppo", "isaaclab-reach-franka-ppo"),
     *("isaaclab-go2-flat-ppo", "isaaclab-a1-flat-ppo", "isaaclab-go1-flat-ppo"),
-    "isaaclab-anymal-c-flat-ppo",
+    *("isaaclab-anymal-c-flat-ppo", "compact-vla-isaaclab", "isaaclab-grpo-compact"),
 )
 _GROOT = ("groot-n15-sft", "groot-n17-sft", "groot-laptop", "groot-laptop-mixture")
 _RECORDINGS = ("bridge-sft-laptop", "gr1-sft-laptop", "g1-sft-laptop", "so101-sft-laptop")

@@ -8,16 +8,21 @@ import typing
 from collections.abc import Mapping, Sequence
 
 from rrf.algorithms.on_policy.configs import PPOCfg
-from rrf.envs.isaaclab.configs import IsaacLabEnvCfg
+from rrf.envs.isaaclab.configs import IsaacLabCfg, IsaacLabEnvCfg, StateTermCfg
 from rrf.envs.isaaclab.tasks import require
-from rrf.networks.configs import plain_mlp
+from rrf.networks.configs import InstructionEncoderCfg, plain_mlp
+from rrf.networks.vocabulary import vocabulary_of
 from rrf.policies.control.configs import (
     ActorCriticPackCfg,
     MemoryCfg,
     StateIndStdActorCfg,
     VNetworkCfg,
 )
+from rrf.policies.vla.configs import CompactVLACfg
+from rrf.presets.vla_rl import other_simulator_grpo, two_views_sft
 from rrf.runners.control.configs import OnPolicyRunnerCfg
+from rrf.runners.supervised.configs import SupervisedRunnerCfg
+from rrf.runners.vla_rl.configs import VLARLRunnerCfg
 
 _OF_PPO = (
     *("clip_param", "entropy_coef", "value_loss_coef", "use_clipped_value_loss", "gamma", "lam"),
@@ -31,7 +36,7 @@ def isaaclab_cartpole_ppo() -> OnPolicyRunnerCfg:
     """Isaac Lab's cart-pole, balanced after a minute on a CPU; 800,000 steps in two."""
     return OnPolicyRunnerCfg(
         experiment_name="isaaclab-cartpole-ppo",
-        env=IsaacLabEnvCfg(task="Isaac-Cartpole", num_envs=512),
+        env=IsaacLabEnvCfg(task="Isaac-Cartpole", num_envs=512, clip_actions=3.0),
         policy=_pack([32, 32]),
         algorithm=PPOCfg(entropy_coef=0.005),
         num_steps_per_env=16,
@@ -172,4 +177,50 @@ def _pack(hidden: Sequence[int]) -> ActorCriticPackCfg:
     return ActorCriticPackCfg(
         actor_cfg=StateIndStdActorCfg(backbone_cfg=backbone, obs_normalization=False),
         critic_cfg=VNetworkCfg(backbone_cfg=backbone, obs_normalization=False),
+    )
+
+
+_WORDS = InstructionEncoderCfg(vocabulary=vocabulary_of(["balance the pole"]))
+_IMAGES = IsaacLabCfg(
+    num_envs=16,
+    chunk_length=2,
+    cameras=["tiled_camera"],
+    policy_group="critic",
+    states=[
+        StateTermCfg(key="joint_pos_rel", slice=[0, 1]),
+        StateTermCfg(key="joint_vel_rel", slice=[0, 2]),
+    ],
+    action_bound=3.0,
+    success="survived",
+    max_episode_steps=150,
+)
+
+
+def compact_vla_isaaclab() -> SupervisedRunnerCfg:
+    """Imitation of a policy of states: the angle of the pole has to be seen."""
+    cfg = two_views_sft()
+    return cfg.replace(
+        experiment_name="compact-vla-isaaclab",
+        dataset="isaaclab-cartpole",
+        policy=cfg.policy.replace(
+            cameras=list(_IMAGES.cameras),
+            instruction_encoder=_WORDS,
+            state_dim=_IMAGES.state_dim,
+            action_dim=_IMAGES.action_dim,
+        ),
+        max_steps=1000,
+    )
+
+
+def isaaclab_grpo_compact() -> VLARLRunnerCfg:
+    """GRPO of a policy of `compact-vla-isaaclab` (`init_from`): success is standing for 2.5 s."""
+    cfg = other_simulator_grpo()
+    assert isinstance(cfg.policy, CompactVLACfg)
+    return cfg.replace(
+        experiment_name="isaaclab-grpo-compact",
+        policy=compact_vla_isaaclab().policy.replace(head=cfg.policy.head.replace(temperature=0.3)),
+        env=_IMAGES,
+        tasks=[_IMAGES.task],
+        worker_timeout_s=600.0,
+        max_rounds=8,
     )

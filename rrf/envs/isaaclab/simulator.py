@@ -40,6 +40,8 @@ class States:
         )
         with torch.inference_mode():
             observations, _ = self._env.reset(seed=how["seed"])
+        if record is not None:
+            world.judge_recordings(self._env)
         self._groups = _groups(self._env, observations, task)
         self._clip = clip_actions
         self._command = _velocity_command(self._env)

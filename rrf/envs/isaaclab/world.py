@@ -182,17 +182,40 @@ def resize(cfg, size):
 
 
 def record(cfg, file):
-    """Let Isaac Lab's recorder write every episode into a file, with what its cameras see."""
+    """Let Isaac Lab's recorder write every episode into a file, with what its cameras see.
+
+    Where the task shows its policy images, the states that it shows a critic are recorded.
+    """
     file = Path(file)
     if file.exists():
         raise ValueError(f"{file} is there already; remove it, or name another file")
     cfg.recorders = ActionStateRecorderManagerCfg()
     cfg.recorders.dataset_export_dir_path = str(file.parent)
     cfg.recorders.dataset_filename = file.stem
+    if any(_is_image(term) for term in vars(cfg.observations.policy).values()):
+        show(cfg, "the task", "critic")
     policy = cfg.observations.policy
     policy.concatenate_terms = False
     for name in cameras(cfg):
         setattr(policy, name, ObservationTermCfg(func=pixels, params={"camera": name}))
+
+
+def _is_image(term):
+    return isinstance(term, ObservationTermCfg) and "data_type" in (term.params or {})
+
+
+def judge_recordings(env):
+    """Let the recorder write as `success` of an episode that its time limit ended it."""
+    if "success" in env.termination_manager.active_terms:
+        return  # Isaac Lab does it
+    recorder = env.recorder_manager
+    export = recorder.record_pre_reset
+
+    def record_pre_reset(envs, *arguments):
+        recorder.set_success_to_episodes(envs, env.termination_manager.time_outs[envs])
+        return export(envs, *arguments)
+
+    recorder.record_pre_reset = record_pre_reset
 
 
 def pixels(env, camera):
