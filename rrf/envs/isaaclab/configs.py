@@ -129,6 +129,7 @@ class IsaacLabCfg(ForeignVecEnvCfg):
     simulator_file: typing.ClassVar[Path] = Path(__file__).parent / "images.py"
     simulator_class: typing.ClassVar[str] = "Images"
     is_batched: typing.ClassVar[bool] = True
+    can_ignore_terminations: typing.ClassVar[bool] = False
     conventions: typing.ClassVar[tuple[str, ...]] = (
         *("task", "main_images", "extra_view_images", "states", "action_mapping"),
         *("action_bound", "policy_group", "overrides"),

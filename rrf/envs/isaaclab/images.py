@@ -90,7 +90,7 @@ class Images:
     def step(self, slots, actions, steps_left, draws_final):
         """Execute a chunk, float32 [B, H, A], in each slot."""
         begun, left = time.process_time(), np.asarray(steps_left)
-        reward = np.zeros(len(slots), np.float32)
+        rewards = np.zeros((len(slots), actions.shape[1]), np.float32)
         success, failed = np.zeros(len(slots), bool), np.zeros(len(slots), bool)
         steps = np.zeros(len(slots), np.int64)
         with torch.inference_mode():
@@ -102,14 +102,14 @@ class Images:
             whole = torch.zeros((env.num_envs, self._num_actions), device=env.device)
             state = self._states(env.obs_buf)[slots]
             ids = torch.tensor(slots, device=env.device)
-            for column in np.clip(actions, -1.0, 1.0).swapaxes(0, 1):
+            for number, column in enumerate(np.clip(actions, -1.0, 1.0).swapaxes(0, 1)):
                 runs = ~success & ~failed & (steps < left)
                 if not runs.any():
                     break
                 bound = self._mapping["action_bound"]
                 whole[ids, self._places] = torch.as_tensor(column * bound, device=env.device)
                 gained, won, lost, state = self._held(whole, slots, state, runs)
-                reward[runs] += gained[runs]
+                rewards[runs, number] = gained[runs]
                 steps[runs] += 1
                 success |= runs & won
                 failed |= runs & lost & ~won
@@ -121,7 +121,14 @@ class Images:
             self._is_running[np.asarray(slots)[is_over]] = False
             self._cpu_s["physics"] += time.process_time() - begun
             answer = self._observed(slots, state, ~is_over | (draws_final & ~failed))
-        return dict(answer, reward=reward, success=success, failed=failed, steps=steps)
+        return dict(
+            answer,
+            reward=rewards.sum(1),
+            rewards=rewards,
+            success=success,
+            failed=failed,
+            steps=steps,
+        )
 
     def close(self):
         """Close the simulator."""
