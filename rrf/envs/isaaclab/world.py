@@ -209,13 +209,12 @@ def judge_recordings(env):
     if "success" in env.termination_manager.active_terms:
         return  # Isaac Lab does it
     recorder = env.recorder_manager
-    export = recorder.record_pre_reset
+    judge = recorder.set_success_to_episodes
 
-    def record_pre_reset(envs, *arguments):
-        recorder.set_success_to_episodes(envs, env.termination_manager.time_outs[envs])
-        return export(envs, *arguments)
+    def set_success(envs, values):
+        judge(envs, values | env.termination_manager.time_outs[envs].reshape(values.shape))
 
-    recorder.record_pre_reset = record_pre_reset
+    recorder.set_success_to_episodes = set_success
 
 
 def pixels(env, camera):

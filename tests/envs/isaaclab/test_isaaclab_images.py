@@ -1,5 +1,7 @@
 """Isaac Lab seen through its tiled camera: mapping, episodes, pictures, and what is refused."""
 
+import typing
+
 import numpy as np
 import pytest
 
@@ -44,8 +46,9 @@ def test_the_mapping_is_checked_without_a_simulator():
         CFG.override({"action_mapping": {"prefix_pad": -1}})
     with pytest.raises(ValueError, match="did you mean 'prefix_pad'"):
         CFG.override({"action_mapping": {"prefix_padd": 1}})
-    protocol = load_protocol("configs/protocols/isaaclab-cartpole-camera.yaml")
-    trained_in = resolve("isaaclab-grpo-compact").env
+    protocol: typing.Any = load_protocol("configs/protocols/isaaclab-cartpole-camera.yaml")
+    cfg: typing.Any = resolve("isaaclab-grpo-compact")
+    trained_in = cfg.env
     judged = protocol.environment_cfg()
     for name in (*IsaacLabCfg.conventions, "success", "max_episode_steps", "image_size"):
         assert getattr(judged, name) == getattr(trained_in, name), name
