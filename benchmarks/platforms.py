@@ -58,7 +58,7 @@ def calvin_chains(bench: Bench) -> list[dict]:
             policy = trained["checkpoint"]
         folder = Path(scratch, "evaluation")
         harness.run_rrf(
-            "eval", str(policy), "--protocol", _CHAINS, "--out", str(folder), "--videos", "0"
+            "eval", str(policy), "--protocol", _CHAINS, "--out", str(folder), "--num-videos", "0"
         )
         evaluation = Evaluation.load(folder / FILE_NAME)
     mean, low, high = evaluation.bounds_of(CHAIN_LENGTH, 5)

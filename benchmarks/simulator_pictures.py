@@ -114,7 +114,7 @@ def maniskill():
 
 def calvin():
     """Tasks of CALVIN, whose folder the variable CALVIN_ENV_PATH names, with the arm at rest."""
-    simulator = _foreign("calvin").Calvin("D", 30, 1, _SIZE, 0.0, 1)
+    simulator = _foreign("calvin").Calvin("D", 30, 1, _SIZE, 0.0)
     return _draw(simulator, CALVIN_TASKS, CAMERAS["calvin"])
 
 

@@ -9,7 +9,6 @@ from rrf.envs.calvin.tasks import CHAIN, INSTRUCTIONS, NUM_CHAINS
 from rrf.envs.foreign.configs import ForeignVecEnvCfg
 
 CAMERAS = ("static", "gripper")
-_MAX_IDLE = 1  # tables kept beside those in use
 
 
 @configclass
@@ -82,7 +81,6 @@ class CalvinCfg(ForeignVecEnvCfg):
             "action_repeat": self.action_repeat,
             "image_size": self.image_size,
             "later_starts": self.later_starts,
-            "max_loaded": self.num_envs + _MAX_IDLE,
         }
 
     def instruction(self, task: str) -> str:
