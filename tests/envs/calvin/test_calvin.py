@@ -1,5 +1,6 @@
 """CALVIN in its own interpreter, and what its config refuses without it."""
 
+import json
 import os
 from pathlib import Path
 
@@ -174,3 +175,16 @@ def test_an_initial_state_is_the_same_after_blocks_were_pushed_about(env):
                 break
         assert pressed(0) == first
     assert pressed(1) == first
+
+
+@pytest.mark.slow
+def test_without_the_repository_it_says_what_to_type(env, tmp_path, monkeypatch):
+    real = interpreters.interpreter("calvin")
+    record = real.record | {"python": str(real.python), "variables": {"CALVIN_ENV_PATH": "gone"}}
+    path = tmp_path / ".rrf/envs/calvin" / interpreters.RECORD
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps(record))
+    monkeypatch.setenv("RRF_HOME", str(tmp_path))
+    broken = CFG.build()
+    with pytest.raises(ValueError, match=r"is 'gone', which is no checkout .*calvin --force"):
+        broken.reset(starts(0, "open_drawer"), [0])
