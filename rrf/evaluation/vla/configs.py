@@ -228,7 +228,7 @@ class ChainProtocolCfg(ProtocolCfg):
 
     metrics: typing.ClassVar[Mapping[str, str]] = {
         CHAIN_LENGTH: f"of {_LONGEST_CHAIN}",
-        **{f"at_least_{number}": "" for number in range(1, _LONGEST_CHAIN + 1)},
+        **{f"at_least_{number}": "of the chains" for number in range(1, _LONGEST_CHAIN + 1)},
     }
     with_bounds: typing.ClassVar[Mapping[str, float]] = {CHAIN_LENGTH: _LONGEST_CHAIN}
 

@@ -6,6 +6,9 @@ import pytest
 from rrf.cli.evaluation import summary
 from rrf.data.dataset.history import Past
 from rrf.envs.vec_env import InitialState
+from rrf.evaluation.gates.decision import decide
+from rrf.evaluation.gates.gate import GateCfg
+from rrf.evaluation.protocols.limits import MeanLimitCfg
 from rrf.evaluation.reports.report import write_report
 from rrf.evaluation.vla.configs import CHAIN_LENGTH, ChainProtocolCfg
 from rrf.evaluation.vla.evaluate import evaluate
@@ -111,6 +114,13 @@ def test_a_chain_is_measured_by_how_many_tasks_are_done_in_a_row(env, tmp_path):
     first_of_each = {text: same for text, same in reversed(policy.seen)}
     assert first_of_each == dict.fromkeys(["do the first", "do the second", "do the third"], True)
     assert "mean chain_length 2.000" in summary(evaluation)
+    for least, outcome in ((2.0, "pass"), (2.5, "fail")):
+        limits = {CHAIN_LENGTH: MeanLimitCfg(min=least)}
+        gate = GateCfg(
+            name="g", protocol=protocol, overall_lower_bound=0.0, limits=limits, looks=[3]
+        )
+        checks = {check.name: check for check in decide(evaluation, gate).checks}
+        assert checks[CHAIN_LENGTH].outcome == outcome
     evaluation.save(tmp_path / "evaluation.json")
     page = write_report(tmp_path).read_text()
     assert "mean chain length of 5" in page
