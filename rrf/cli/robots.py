@@ -184,7 +184,10 @@ def _connected(
         log("began", policy=not actor.is_person, recording=name, dry_run=is_dry)
 
         def run(num: int, is_demonstration: bool, first: int | None) -> "list[Result]":
-            start = events.last_attempt(name) + 1 if first is None and name else first or 0
+            start = first or 0
+            if name is not None:
+                block = None if first is None else _FIRST_OF_SEED
+                start = events.next_attempt(name, start, block)
             session = Session(
                 cfg, device, guard, actor, keys, typer.echo, log, recording, is_demonstration
             )

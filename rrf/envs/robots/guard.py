@@ -144,7 +144,7 @@ class Guard:
             if self._stopped:  # meanwhile, by the stop key or the watchdog
                 raise self._stopped
             try:
-                sent, failed = self._robot.send_action(command), None
+                sent, failed = self._robot.send_action(command) or {}, None
             except (OSError, RuntimeError, ValueError) as error:
                 sent, failed = {}, error
             self._settle()

@@ -40,25 +40,37 @@ class EventLog:
     def __init__(self, robot: str):
         self.path = workspace.state() / "robots" / f"{robot}.jsonl"
         self.path.parent.mkdir(parents=True, exist_ok=True)
+        if self.path.exists() and not self.path.read_bytes().endswith(b"\n"):
+            with self.path.open("a") as file:  # a process was killed while it wrote a line
+                file.write("\n")
 
     def __call__(self, event: str, **facts: typing.Any) -> None:
         line = json.dumps({"time": round(time.time(), 3), "event": event, **facts})
         with self.path.open("a", encoding="utf-8") as file:
             file.write(line + "\n")
 
-    def last_attempt(self, recording: str) -> int:
-        """The number of the last episode that was begun for a recording, -1 if none was."""
+    def next_attempt(self, recording: str, first: int = 0, number: int | None = None) -> int:
+        """The number of the next episode of a recording.
+
+        Args:
+            recording: Its name.
+            first: The lowest number.
+            number: How many numbers there are from `first` on; others are of other seeds.
+        """
         if not self.path.exists():
-            return -1
-        attempts = [-1]
+            return first
+        attempts = [first - 1]
         for line in self.path.read_text(encoding="utf-8").splitlines():
             try:
                 facts = atomic.parse_json(line)
-            except ValueError:  # a process was killed while it wrote the line
+            except ValueError:  # half a line
                 continue
-            if facts.get("event") == "episode" and facts.get("recording") == recording:
-                attempts.append(int(facts.get("attempt", -1)))
-        return max(attempts)
+            attempt = facts.get("attempt")
+            if facts.get("recording") != recording or not isinstance(attempt, int):
+                continue
+            if first <= attempt and (number is None or attempt < first + number):
+                attempts.append(attempt)
+        return max(attempts) + 1
 
 
 class Recording:

@@ -14,6 +14,7 @@ Right, left and Esc are n, r and q, as in lerobot.
 
 import contextlib
 import dataclasses
+import logging
 import queue
 import time
 import typing
@@ -72,6 +73,8 @@ def listening() -> Iterator[Keys]:
     from lerobot.utils.keyboard_input import create_key_listener
 
     keys = Keys(is_there=True)
+    # what it warns of, that there is no keyboard, is said by the command
+    logging.getLogger("lerobot.utils.keyboard_input").setLevel(logging.ERROR)
     listener = create_key_listener(keys.press, controls_help=KEYS)
     keys.is_there = listener is not None
     try:

@@ -176,12 +176,17 @@ def test_the_shipped_config_is_what_recording_writes(cfg):
     assert shown == written.replace(checks=shown.checks)
 
 
-def test_events_are_lines_and_the_last_attempt_is_found(home):
+def test_events_are_lines_and_the_next_attempt_is_found(home):
     log = EventLog("arm")
-    assert log.last_attempt("mine") == -1
+    assert log.next_attempt("mine") == 0
     log("episode", recording="mine", attempt=4)
     log("episode", recording="other", attempt=9)
     with log.path.open("a") as file:
         file.write('{"event": "episode", "recor')  # killed here
-    assert log.last_attempt("mine") == 4
+    assert log.next_attempt("mine") == 5
+    assert log.next_attempt("mine", 7000, 1000) == 7000
+    log = EventLog("arm")
+    log("episode", recording="mine", attempt=7001)
+    assert log.next_attempt("mine", 7000, 1000) == 7002
+    assert log.next_attempt("mine", 4000, 1000) == 4000
     assert log.path == home / ".rrf/robots/arm.jsonl"
