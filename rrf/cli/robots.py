@@ -6,9 +6,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rrf.cli.data_display import shown
 from rrf.cli.options import Imports, import_modules
 
 if TYPE_CHECKING:
+    from lerobot.robots import Robot
+
+    from rrf.data.schema import Schema
     from rrf.envs.robots.configs import RobotCfg
     from rrf.envs.robots.recording import Recording
     from rrf.envs.robots.session import Actor, Result
@@ -46,36 +50,38 @@ def record(
     ended. In the end there is a LeRobot dataset in datasets/raw/NAME, and a config for
     `rrf data convert NAME`.
     """
-    from rrf.envs.robots.devices import make_teleop, teleop_act
-    from rrf.envs.robots.recording import write_dataset_cfg
+    from rrf.envs.robots.devices import make_robot, make_teleop, teleop_act
+    from rrf.envs.robots.recording import Recording, write_dataset_cfg
     from rrf.envs.robots.session import Actor
 
     if name is not None and "=" in name:
         name, overrides = None, [name, *(overrides or [])]
     import_modules(imports)
     cfg = _robot_cfg(robot, overrides or [], instruction)
-    teleop = make_teleop(cfg)
+    device, teleop = make_robot(cfg), make_teleop(cfg)
     act = teleop_act(cfg, teleop)
     begin: Callable[[int], None] = getattr(teleop, "begin_episode", lambda index: None)
-    with _connected(cfg, lambda features: Actor(act, begin, True), name or cfg.name) as session:
-        recording = session.recording
-        assert recording is not None
+    with Recording(name or cfg.name, cfg, _schema(cfg, device)) as recording:
         done = recording.num_episodes
-        typer.echo(f"{cfg.name}: {done} of {episodes} episodes are recorded, in {recording.out}")
+        typer.echo(
+            f"{cfg.name}: {done} of {episodes} episodes are recorded, in {shown(recording.out)}"
+        )
         try:
             if done < episodes:
-                teleop.connect()
-                session.run(episodes - done, True)
+                with contextlib.ExitStack() as stack:
+                    teleop.connect()  # before the robot, which does not wait for it then
+                    stack.callback(teleop.disconnect)
+                    actor = Actor(act, begin, is_person=True)
+                    run = stack.enter_context(_session(cfg, device, actor, recording))
+                    run(episodes - done)
         finally:
-            if teleop.is_connected:
-                teleop.disconnect()
             typer.echo(f"{recording.num_episodes} finished episodes are on disk")
         frames = recording.finish()
         if frames == 0:
             raise ValueError("no episode was recorded")
-        typer.echo(f"{recording.num_episodes} episodes, {frames} frames: {recording.out}")
+        typer.echo(f"{recording.num_episodes} episodes, {frames} frames: {shown(recording.out)}")
         if path := write_dataset_cfg(recording):
-            typer.echo(f"wrote {path}")
+            typer.echo(f"wrote {shown(path)}")
         typer.echo(f"next: rrf data convert {recording.name}; rrf data validate {recording.name}")
 
 
@@ -91,6 +97,8 @@ def play_on_robot(
 ) -> None:
     """Let a policy drive a robot; see the options of `rrf play`."""
     from rrf.cli.policy_reference import locate
+    from rrf.envs.robots.devices import features_of, make_robot
+    from rrf.envs.robots.recording import Recording
     from rrf.envs.robots.session import Actor
     from rrf.evaluation.intervals import clopper_pearson
     from rrf.evaluation.vla.robot import RobotPolicy, check_recordings
@@ -101,36 +109,31 @@ def play_on_robot(
     cfg = _robot_cfg(robot, [], None)
     path, label = locate(checkpoint)
     deployable_digest(path)  # checks the files before one of them is read
-    policies: list[RobotPolicy] = []
-
-    def actor(features) -> Actor:
-        check_recordings(path, cfg.schema(features.states, features.actions, features.cameras))
-        policy = RobotPolicy(
-            path,
-            features.states,
-            features.actions,
-            list(features.cameras),
-            cfg.instruction,
-            execute,
-            schedule or "receding",
-        )
-        policies.append(policy)
-        policy.warm_up()
-        return Actor(policy.act, policy.begin, False)
-
     typer.echo(f"loading {label} to drive {cfg.name}{': nothing is sent' if is_dry else ''}")
-    try:
-        with _connected(cfg, actor, log, is_dry) as session:
-            results = session.run(episodes, False, seed * _FIRST_OF_SEED)
-            if session.recording is not None:
-                frames = session.recording.finish()
-                where = session.recording.out
-                typer.echo(f"{session.recording.num_episodes} episodes, {frames} frames: {where}")
-    finally:
-        for policy in policies:
-            policy.close()
-    solved = sum(result.success for result in results)
+    device = make_robot(cfg)
+    features, schema = features_of(device), _schema(cfg, device)
+    check_recordings(path, schema)
+    policy = RobotPolicy(
+        path,
+        features.states,
+        features.actions,
+        list(features.cameras),
+        cfg.instruction,
+        execute,
+        schedule or "receding",
+    )
+    with contextlib.ExitStack() as stack:
+        stack.callback(policy.close)
+        policy.warm_up()
+        recording = stack.enter_context(Recording(log, cfg, schema)) if log else None
+        actor = Actor(policy.act, policy.begin, is_person=False)
+        with _session(cfg, device, actor, recording, is_dry) as run:
+            results = run(episodes, seed * _FIRST_OF_SEED)
+        if recording is not None:
+            frames, where = recording.finish(), shown(recording.out)
+            typer.echo(f"{recording.num_episodes} episodes, {frames} frames: {where}")
     if results:
+        solved = sum(result.success for result in results)
         low, high = clopper_pearson(solved, len(results))
         typer.echo(
             f"{label} on {cfg.name}: success {solved / len(results):.3f} [{low:.3f}, {high:.3f}] "
@@ -138,62 +141,57 @@ def play_on_robot(
         )
 
 
-class _Running:
-    """A connected robot and what drives it."""
-
-    def __init__(self, run: Callable, recording: "Recording | None"):
-        self._run, self.recording = run, recording
-
-    def run(self, num: int, is_demonstration: bool, first: int | None = None) -> "list[Result]":
-        """`rrf.envs.robots.session.Session.run`."""
-        return self._run(num, is_demonstration, first)
-
-
 @contextlib.contextmanager
-def _connected(
-    cfg: "RobotCfg", make_actor: "Callable[..., Actor]", name: str | None, is_dry: bool = False
-) -> Iterator[_Running]:
-    """A robot behind its guard; it is left safe, whatever happens."""
+def _session(
+    cfg: "RobotCfg",
+    device: "Robot",
+    actor: "Actor",
+    recording: "Recording | None",
+    is_dry: bool = False,
+) -> "Iterator[Callable[..., list[Result]]]":
+    """Connect a robot, and yield what runs episodes on it: run(number, first of its seed). The
+    robot is left safe, whatever happens."""
     from rrf import ctrl_c
-    from rrf.envs.robots.devices import features_of, make_robot
     from rrf.envs.robots.guard import Guard
-    from rrf.envs.robots.recording import EventLog, Recording
+    from rrf.envs.robots.recording import EventLog
     from rrf.envs.robots.session import KEYS, Session, listening
 
-    device = make_robot(cfg)
-    features = features_of(device)
-    schema = cfg.schema(features.states, features.actions, features.cameras)
-    if features.left_out:
-        typer.echo(f"left out, neither a number nor RGB: {', '.join(features.left_out)}")
-    events = EventLog(cfg.name)
+    events, name = EventLog(cfg.name), recording.name if recording is not None else None
 
     def log(event: str, **facts) -> None:
         events(event, **facts)
         if event == "not_safe" or facts.get("why") in ("watchdog", "stop_key"):
             typer.echo(f"{event}: {facts['reason']}", err=True)
 
-    actor = make_actor(features)
     with contextlib.ExitStack() as stack:
         stack.enter_context(ctrl_c.answered(_interrupted))
-        recording = stack.enter_context(Recording(name, cfg, schema)) if name else None
-        device.connect()
         guard = Guard(device, cfg, log, is_dry)
         stack.callback(guard.close)
+        device.connect()
         keys = stack.enter_context(listening())
         typer.echo(f"keys: {KEYS}" if keys.is_there else "no keyboard: nobody is asked anything")
         log("began", policy=not actor.is_person, recording=name, dry_run=is_dry)
 
-        def run(num: int, is_demonstration: bool, first: int | None) -> "list[Result]":
+        def run(number: int, first: int | None = None) -> "list[Result]":
             start = first or 0
             if name is not None:
-                block = None if first is None else _FIRST_OF_SEED
-                start = events.next_attempt(name, start, block)
+                of_seed = None if first is None else _FIRST_OF_SEED
+                start = events.next_attempt(name, start, of_seed)
             session = Session(
-                cfg, device, guard, actor, keys, typer.echo, log, recording, is_demonstration
+                cfg, device, guard, actor, keys, typer.echo, log, recording, actor.is_person
             )
-            return session.run(num, start)
+            return session.run(number, start)
 
-        yield _Running(run, recording)
+        yield run
+
+
+def _schema(cfg: "RobotCfg", device: "Robot") -> "Schema":
+    from rrf.envs.robots.devices import features_of
+
+    features = features_of(device)
+    if features.left_out:
+        typer.echo(f"left out, neither a number nor RGB: {', '.join(features.left_out)}")
+    return cfg.schema(features.states, features.actions, features.cameras)
 
 
 def _interrupted(count: int) -> str:

@@ -81,7 +81,7 @@ def events(home: Path, robot: str = "arm") -> list[dict]:
     return [json.loads(line) for line in lines]
 
 
-def until(condition, timeout_s: float = 120.0) -> None:
+def until(condition, timeout_s: float = 40.0) -> None:
     end_s = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < end_s, "it did not come"
@@ -162,16 +162,16 @@ def test_keys_of_the_terminal_end_and_stop(home, arm):
     )  # fmt: skip
     log = home / ".rrf/robots/arm.jsonl"
     until(log.exists)
-    time.sleep(1.0)
-    os.write(ours, b"s")  # the first is solved
-    until(lambda: any(e["event"] == "episode" for e in events(home)))
-    time.sleep(0.6)
-    os.write(ours, b" ")  # stop
-    until(lambda: any(e["event"] == "stopped" for e in events(home)))
-    os.write(ours, b"r")  # again
-    until(lambda: any(e["event"] == "resumed" for e in events(home)))
-    time.sleep(0.6)
-    os.write(ours, b"f")
+
+    def when(event: str, number: int, key: bytes) -> None:
+        until(lambda: [e["event"] for e in events(home)].count(event) == number)
+        time.sleep(0.5)
+        os.write(ours, key)
+
+    when("begins", 1, b"s")  # the first is solved
+    when("begins", 2, b" ")  # stop
+    when("stopped", 1, b"r")  # again
+    when("begins", 3, b"f")
     said, _ = process.communicate(timeout=60)
     os.close(ours)
     os.close(theirs)

@@ -9,6 +9,7 @@ Recording goes on where it ended: episodes of an earlier process are counted, an
 
 import concurrent.futures
 import json
+import shutil
 import time
 import typing
 from collections.abc import Iterator, Mapping
@@ -106,6 +107,8 @@ class Recording:
 
     def __enter__(self) -> typing.Self:
         self._lock.__enter__()
+        for half in self._folder.glob(".tmp-*"):  # of a killed process; the lock is ours
+            shutil.rmtree(half, ignore_errors=True)
         for part in self._folder.glob("episode-*"):
             if int(part.name.rpartition("-")[2]) < self._num_stored:  # a process was killed after
                 atomic.remove(part)  # it had written the dataset

@@ -197,14 +197,17 @@ class Session:
         if self._task is not None:
             self._task.begin_episode(index)
         self._actor.begin(index)
+        observation = self._guard.observe()  # the first one may take long
         self._pace.begin()
-        observation = self._guard.observe()
         self._guard.watch(True)
         how = "time"
         try:
             if self._actor.is_person:
                 self._approach(observation)
             began_s = time.monotonic()
+            self._log("begins", attempt=index)
+            if self._keys.is_there:
+                self._say("go")
             while self._steps < self._cfg.max_steps:
                 key = self._keys.pressed()
                 if key is not None and self._guard.is_stopped:
