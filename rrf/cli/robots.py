@@ -132,7 +132,13 @@ def play_on_robot(
         if recording is not None:
             frames, where = recording.finish(), shown(recording.out)
             typer.echo(f"{recording.num_episodes} episodes, {frames} frames: {where}")
-    if results:
+    if is_dry:
+        stopped = sum(result.how.startswith("stopped") for result in results)
+        typer.echo(
+            f"dry run of {label}: {len(results)} episodes, {stopped} would have been stopped; "
+            "nothing was sent"
+        )
+    elif results:
         solved = sum(result.success for result in results)
         low, high = clopper_pearson(solved, len(results))
         typer.echo(

@@ -101,8 +101,12 @@ def test_recording_goes_on_and_becomes_a_dataset(rrf, home):
     assert len(set(starts)) == 3  # each has a scene of its own
     assert rrf("data", "convert", "mine").code == 0
     assert rrf("data", "show", "mine").code == 0
-    finished = rrf("record", "--robot", "so101-sim", "mine", "--episodes", "3")
-    assert "other features" in finished.err  # pictures of another size
+    smaller = rrf("record", "--robot", "so101-sim", "mine", "--episodes", "3", "robot.image_size=8")
+    assert "other features" in smaller.err
+    there = rrf("record", "--robot", "so101-sim", "mine", "--episodes", "3", "robot.image_size=16")
+    assert there.code == 0
+    assert "3 of 3 episodes are recorded" in there.out
+    assert "keyboard" not in there.out  # the robot was not even connected
 
 
 @pytest.mark.slow
@@ -196,7 +200,8 @@ def test_a_policy_plays_on_a_robot_and_what_it_did_is_a_dataset(rrf, home, arm, 
 def test_a_dry_run_moves_nothing(rrf, home, arm, run):
     said = rrf("play", run, "--robot", "arm", "--dry-run", "--episodes", "1")
     assert said.code == 0, said.err
-    assert "nothing is sent" in said.out
+    assert "dry run of run/global_step_1: 1 episodes, " in said.out
+    assert said.lines[-1].endswith("nothing was sent")
     assert events(home)[0]["dry_run"] is True
     wrong = rrf("play", run, "--robot", "arm", "--dry-run", "--log", "tries")
     assert "--log keeps what a robot did, and --dry-run moves none" in wrong.err

@@ -66,7 +66,7 @@ class Guard:
     """
 
     def __init__(self, robot: "Robot", cfg: RobotCfg, log: Log, is_dry: bool = False):
-        self._robot, self._cfg, self._log, self._is_dry = robot, cfg, log, is_dry
+        self._robot, self._cfg, self._log, self.is_dry = robot, cfg, log, is_dry
         self._reach = Reach(cfg.workspace, cfg.joints) if cfg.workspace else None
         self._lock = threading.Lock()  # lerobot's buses are for one thread at a time
         self._stopped: RobotStoppedError | None = None
@@ -137,7 +137,7 @@ class Guard:
                 f"the action comes {age_s:.2f} s after its observation, allowed: "
                 f"{self._cfg.max_age_s:g} (max_age_s)",
             )
-        if self._is_dry:
+        if self.is_dry:
             self._before = command
             return command
         with self._lock:
@@ -165,7 +165,7 @@ class Guard:
         with self._lock:
             if not self._robot.is_connected:
                 self._robot.connect()
-            if self._cfg.on_limit == "torque_off" and not self._is_dry:
+            if self._cfg.on_limit == "torque_off" and not self.is_dry:
                 self._hold()  # or the motors would go back to their last goal
                 for bus in _buses(self._robot):
                     bus.enable_torque()
@@ -199,7 +199,7 @@ class Guard:
     def _check_speed(self, command: Mapping[str, float], before: Mapping[str, float]) -> None:
         period_s = 1 / self._cfg.fps
         reason = too_fast(command, before, self._cfg.joints, period_s)
-        if reason and self._is_dry:
+        if reason and self.is_dry:
             reason = too_fast(command, self._present(), self._cfg.joints, period_s) and reason
         if reason:
             raise self.stop("speed", reason)
@@ -263,7 +263,7 @@ class Guard:
 
     def _make_safe(self) -> None:
         """Hold or let go, once; whatever the robot answers, this does not fail."""
-        if self._is_dry or self._is_safe:
+        if self.is_dry or self._is_safe:
             return
         self._is_safe = True
         try:
@@ -285,7 +285,7 @@ class Guard:
             if not self._seen:
                 return
         present = self._present()
-        if not self._is_dry:
+        if not self.is_dry:
             self._robot.send_action(present | dict.fromkeys(self._cfg.velocities, 0.0))
 
 

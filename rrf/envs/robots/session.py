@@ -270,8 +270,9 @@ class Session:
 
     def _after_stop(self, stopped: RobotStoppedError, index: int) -> Result | None:
         """Say why the robot was stopped, and let the operator say how to go on."""
-        what = "holds" if self._cfg.on_limit == "hold" else "has let go of its motors"
-        self._say(f"STOPPED ({stopped.kind}): {stopped}; the robot {what}")
+        what = {"hold": "the robot holds", "torque_off": "its motors have let go"}
+        safe = "nothing was sent" if self._guard.is_dry else what[self._cfg.on_limit]
+        self._say(f"STOPPED ({stopped.kind}): {stopped}; {safe}")
         if self._keys.is_there:
             if stopped.kind != "stop_key":
                 self._keys.forget()

@@ -2,7 +2,7 @@
 
 `so101_sim` has the features of lerobot's so101_follower: shoulder_pan.pos, ..., gripper.pos in
 degrees and 0..100, and pictures by the name of their camera. It can be used by lerobot's own
-commands too (--robot.discover_packages_path=rrf.envs.robots.so101_sim). Its time passes with its
+commands too (--robot.discover_packages_path=rrf.envs.robots). Its time passes with its
 actions. `so101_sim_leader` plays the person who moves a leader arm: it sees the cube and picks it
 up, a little differently each time.
 """
@@ -53,6 +53,7 @@ class SO101Sim(Robot):
         super().__init__(config)
         self.config = config
         self.bus = _Motors(self)
+        self.cameras = dict.fromkeys(config.views)  # lerobot's commands count them
         self.scene: So101Scene | None = None
         self.num_commands = 0
 

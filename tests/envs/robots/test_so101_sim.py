@@ -85,3 +85,26 @@ def test_out_of_reach_is_said():
     with pytest.raises(ValueError, match=r"\(0.500, 0.000, 0.100\) m is out of reach"):
         reaching(0.5, 0.0, 0.1, 0.0)
     assert set(reaching(0.2, 0.0, 0.1, 0.0)) == set(JOINTS)
+
+
+@pytest.mark.slow
+def test_lerobots_own_recording_loop_drives_it(robot):
+    """As `lerobot-record --robot.type=so101_sim --teleop.type=so101_sim_leader` does."""
+    from lerobot.processor import make_default_processors
+    from lerobot.scripts.lerobot_record import record_loop
+
+    leader = SO101SimLeader(SO101SimLeaderConfig())
+    leader.connect()
+    of_teleop, of_robot, of_observation = make_default_processors()
+    record_loop(
+        robot=robot,
+        events={"exit_early": False},
+        fps=20,
+        teleop_action_processor=of_teleop,
+        robot_action_processor=of_robot,
+        robot_observation_processor=of_observation,
+        teleop=leader,
+        control_time_s=2,
+    )
+    assert robot.num_commands > 20
+    assert robot.is_solved
