@@ -53,6 +53,7 @@ _PI = ("pi0-sft", "pi05-sft", "pi0-laptop", "pi05-laptop")
 
 _LAPTOP_RL = (
     "metaworld-grpo-oft-laptop",
+    "metaworld-grpo-oft-tokens-laptop",
     "metaworld-grpo-pi05-laptop",
     "metaworld-grpo-groot-laptop",
 )

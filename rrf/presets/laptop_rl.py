@@ -10,7 +10,7 @@ import typing
 from rrf.envs.metaworld.configs import MetaWorldCfg
 from rrf.policies.vla.vlm_configs import VLMPolicyCfg
 from rrf.presets.groot import groot_laptop
-from rrf.presets.openvla import openvla_oft_laptop
+from rrf.presets.openvla import openvla_oft_laptop, openvla_oft_tokens_laptop
 from rrf.presets.pi import pi05_laptop
 from rrf.presets.vla_rl import metaworld_grpo_compact, metaworld_grpo_flow
 from rrf.runners.supervised.configs import SupervisedRunnerCfg
@@ -32,6 +32,13 @@ def metaworld_grpo_oft_laptop() -> VLARLRunnerCfg:
         metaworld_grpo_compact(), "metaworld-grpo-oft-laptop", openvla_oft_laptop()
     )
     return _with_head(cfg, persistent_share=0.3)
+
+
+def metaworld_grpo_oft_tokens_laptop() -> VLARLRunnerCfg:
+    """GRPO with the action tokens of OpenVLA-OFT, as RLinf and SimpleVLA-RL train it."""
+    return _laptop_recipe(
+        metaworld_grpo_compact(), "metaworld-grpo-oft-tokens-laptop", openvla_oft_tokens_laptop()
+    )
 
 
 def metaworld_grpo_pi05_laptop() -> VLARLRunnerCfg:

@@ -9,8 +9,9 @@ or of the other algorithm, in this order (`recipe_of`). What differs on purpose:
   training and validation draw states of their own by the rules of the task, and the recorded ones
   are left for the evaluation (`configs/protocols/libero-*.yaml`). Episodes begin after 10 settle
   steps, not 15.
-* ManiSkill: an episode ends with success, while RLinf plays all 80 steps. The task is PickCube;
-  that of RLinf, PutOnPlateInScene25, needs assets that are not in the package.
+* ManiSkill: an episode ends with success and is rewarded for it, while RLinf plays all 80 steps and
+  rewards progress (env.ignore_terminations, algorithm.reward=env, algorithm.relative_reward). The
+  task is PickCube; that of RLinf, PutOnPlateInScene25, needs assets that are not in the package.
 * OpenVLA and OpenVLA-OFT learn adapters of rank 32, also where RLinf trains all weights. The L1
   head explores by normal noise around the chunk, a part of which lasts for an episode.
 * The critic reads the mean of the backbone's tokens and the state (`rrf.policies.vla.vlm:Critic`).

@@ -27,8 +27,8 @@ from rrf.runners.checkpoints import checkpoint
 from rrf.runners.supervised.configs import SupervisedRunnerCfg
 from rrf.runners.vla_rl.configs import RoundsCfg, VLARLRunnerCfg
 from rrf.runners.vla_rl.residual_configs import ResidualSACRunnerCfg
+from tests.orchestra.toy import INSTRUCTIONS, ToyCfg
 from tests.policies.vla.tiny_models import BACKBONES
-from tests.toy_simulator.configs import INSTRUCTIONS, ToyCfg
 
 ROWS = 4
 _NUMBERS = [str(number) for number in range(256)]
