@@ -21,13 +21,14 @@ MODELS = {
     "pi05-sft": "pi05-base",
     "openvla-sft": "openvla-7b",
     "openvla-oft-sft": "openvla-7b",
+    "openvla-oft-tokens-sft": "openvla-7b",
     "groot-n15-sft": "groot-n1.5-3b",
     "groot-n17-sft": "groot-n1.7",
 }
 """Preset -> the published model that it starts from."""
 LAPTOP = (
     "compact-vla-pretrain", "qwen2vl-laptop", "qwen3vl-laptop", "pi0-laptop", "pi05-laptop",
-    "openvla-laptop", "openvla-oft-laptop", "groot-laptop",
+    "openvla-laptop", "openvla-oft-laptop", "openvla-oft-tokens-laptop", "groot-laptop",
 )  # fmt: skip
 BATCH = 8
 

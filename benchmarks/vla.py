@@ -1,5 +1,5 @@
-"""Speed of training policies that see images: `python -m benchmarks.vla [ID ...]`, default all that
-this machine can measure.
+"""Speed of training policies that see images, and how exact one is: `python -m benchmarks.vla [ID
+...]`, default all that this machine can measure.
 
 The peer runs in the same process and in turns. `benchmarks.vla_gpu` measures the real sizes.
 """
@@ -134,6 +134,20 @@ def loader_frames_per_cpu_s_224(bench: Bench) -> dict:
     )
 
 
+def oft_token_golden_error(bench: Bench) -> dict:
+    """How far OpenVLA-OFT with tokens is from RLinf (both versions) and SimpleVLA-RL with the same
+    small weights: the largest difference of tokens, actions, log-probabilities and entropies, and
+    of a GRPO step, whose gradients are compared with the largest of their tensor."""
+    from tests.policies.vla.oft_tokens_golden import errors
+
+    with tempfile.TemporaryDirectory() as folder:
+        found = errors(Path(folder))
+    largest = max(error for comparison in found.values() for error in comparison.values())
+    return bench.number(
+        "oft_token_golden_error", largest, "at most, beside RLinf and SimpleVLA-RL", seeds=[_SEED]
+    )
+
+
 def _runner(preset: str, folder: str, overrides: typing.Sequence[str] = ()) -> SupervisedRunner:
     cfg = resolve(preset, [*overrides, f"seed={_SEED}"])
     assert isinstance(cfg, SupervisedRunnerCfg)
@@ -165,7 +179,13 @@ def _cpu_s(bench: Bench, *steps: Callable[[], typing.Any]) -> list[float]:
     return median_cpu_s(*steps, repeats=bench.size(_ROUNDS, 1), times=bench.size(_STEPS, 1))
 
 
-IDS = by_name(trainer_overhead_ratio, feature_cache_speedup, step_ms, loader_frames_per_cpu_s_224)
+IDS = by_name(
+    trainer_overhead_ratio,
+    feature_cache_speedup,
+    step_ms,
+    loader_frames_per_cpu_s_224,
+    oft_token_golden_error,
+)
 
 
 if __name__ == "__main__":

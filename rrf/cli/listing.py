@@ -20,9 +20,10 @@ def presets(
     from rich.table import Table
 
     from rrf.config import did_you_mean
-    from rrf.presets import PRESETS, rlinf
+    from rrf.presets import PRESETS
+    from rrf.presets.rlinf import recipes
 
-    pairs = set(rlinf.names())
+    pairs = set(recipes.names())
     texts = {name: _about(name) for name in PRESETS if word or name not in pairs}
     if word:
         texts |= {a: f"another name for {name}" for a, name in sorted(PRESETS.aliases.items())}
@@ -35,7 +36,7 @@ def presets(
         table.add_row(name, text)
     print_table(table)
     if not word:
-        parts = (rlinf.ENVIRONMENTS, rlinf.ALGORITHMS, rlinf.MODELS)
+        parts = (recipes.ENVIRONMENTS, recipes.ALGORITHMS, recipes.MODELS)
         simulators, algorithms, models = map(", ".join, parts)
         typer.echo(
             f"and {len(pairs)} presets SIMULATOR-ALGORITHM-MODEL ({simulators}; {algorithms}; "

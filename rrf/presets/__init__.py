@@ -170,6 +170,8 @@ def resolve(target: str, overrides: Iterable[str] | Mapping = ()) -> RunnerCfg:
             )
         changes = dict(data.get("overrides") or {}) | changes
         target = data["preset"]
+    if target not in PRESETS and (reason := recipes.refusal(target)):
+        raise ValueError(reason)
     cfg = PRESETS.get(target)()
     try:
         cfg = cfg.override(changes)

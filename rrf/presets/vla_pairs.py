@@ -12,6 +12,8 @@ or of the other algorithm, in this order (`recipe_of`). What differs on purpose:
 * ManiSkill: an episode ends with success and is rewarded for it, while RLinf plays all 80 steps and
   rewards progress (env.ignore_terminations, algorithm.reward=env, algorithm.relative_reward). The
   task is PickCube; that of RLinf, PutOnPlateInScene25, needs assets that are not in the package.
+* Isaac Lab: the two tasks of RLinf and of Isaac Lab's own config, with the names and terms of 3.0;
+  the hand's orientation is a quaternion. They need Isaac Sim's assets, and the trocar its PhysX.
 * OpenVLA and OpenVLA-OFT learn adapters of rank 32, also where RLinf trains all weights. The L1
   head explores by normal noise around the chunk, a part of which lasts for an episode.
 * The critic reads the mean of the backbone's tokens and the state (`rrf.policies.vla.vlm:Critic`).
@@ -32,6 +34,8 @@ from collections.abc import Callable, Sequence
 from rrf.algorithms.vla.configs import GRPOCfg, PolicyGradientCfg, VLAPPOCfg
 from rrf.algorithms.vla.residual_sac_configs import ResidualSACCfg
 from rrf.envs.configs import VecEnvCfg
+from rrf.envs.foreign.configs import ForeignVecEnvCfg
+from rrf.envs.isaaclab.configs import ActionMappingCfg, IsaacLabCfg, StateTermCfg
 from rrf.envs.libero.configs import LiberoCfg
 from rrf.envs.libero.tasks import SUITES
 from rrf.envs.maniskill.configs import ManiskillCfg
@@ -52,6 +56,8 @@ from rrf.runners.supervised.configs import SupervisedRunnerCfg
 from rrf.runners.vla_rl.configs import VLARLRunnerCfg
 from rrf.runners.vla_rl.residual_configs import ResidualSACRunnerCfg
 
+_STACK_CUBE = "IsaacContrib-Stack-Cube-Franka-IK-Rel-Visuomotor"
+_TROCAR = "IsaacContrib-Assemble-Trocar-G129-Dex3"
 _GROUP = 8
 _PROCESSES = 16
 _SAC_EPISODES = 256
@@ -90,7 +96,7 @@ class Environment:
     """What a policy is trained in."""
 
     title: str
-    build: Callable[[Recipe, int | None], VecEnvCfg]
+    build: Callable[[Recipe, int | None], ForeignVecEnvCfg]
     """From a recipe and the number of cameras, None for all."""
     tasks: Sequence[str]
     others: Sequence[str] = ()
@@ -117,6 +123,46 @@ def _maniskill(recipe: Recipe, views: int | None) -> ManiskillCfg:
     )
 
 
+def _stack_cube(recipe: Recipe, views: int | None) -> IsaacLabCfg:
+    return IsaacLabCfg(
+        num_envs=recipe.envs,
+        chunk_length=recipe.chunk,
+        max_episode_steps=recipe.horizon,
+        image_size=256,
+        cameras=["table_cam", "wrist_cam"][:views],
+        task=_STACK_CUBE,
+        task_description="Stack the red block on the blue block, then stack the green block on the "
+        "red block.",
+        main_images="table_cam",
+        extra_view_images=["wrist_cam"],
+        states=_terms(eef_pos=(0, 3), eef_quat=(0, 4), gripper_pos=(0, 2)),
+        num_actions=7,
+        control_hz=20,
+    )
+
+
+def _trocar(recipe: Recipe, views: int | None) -> IsaacLabCfg:
+    cameras = ["front_camera", "left_wrist_camera", "right_wrist_camera"]
+    return IsaacLabCfg(
+        num_envs=recipe.envs,
+        chunk_length=recipe.chunk,
+        max_episode_steps=recipe.horizon,
+        image_size=224,
+        cameras=cameras[:views],
+        task=_TROCAR,
+        task_description="assemble trocar from tray",
+        main_images=cameras[0],
+        extra_view_images=cameras[1:],
+        states=_terms(robot_joint_state=(15, 29), robot_dex3_joint_state=(0, 14)),
+        action_mapping=ActionMappingCfg(prefix_pad=15),
+        num_actions=28,
+    )
+
+
+def _terms(**slices: tuple[int, int]) -> list[StateTermCfg]:
+    return [StateTermCfg(key=key, slice=list(part)) for key, part in slices.items()]
+
+
 def _suite(name: str, others: Sequence[str]) -> Environment:
     tasks = SUITES[f"libero-{name}"]
     title = f"the {len(tasks)} tasks of LIBERO-{name.capitalize()}"
@@ -131,6 +177,15 @@ ENVIRONMENTS: dict[str, Environment] = {
     "libero-object": _suite("object", ["libero-spatial", "libero10"]),
     "libero-goal": _suite("goal", ["libero-spatial", "libero10"]),
     "maniskill": Environment("ManiSkill", _maniskill, ["PickCube-v1"]),
+    "isaaclab-stack-cube": Environment(
+        "Isaac Lab's stacking of cubes",
+        _stack_cube,
+        [_STACK_CUBE],
+        ["isaaclab-trocar", "libero-spatial"],
+    ),
+    "isaaclab-trocar": Environment(
+        "Isaac Lab's trocar", _trocar, [_TROCAR], ["isaaclab-stack-cube", "libero-spatial"]
+    ),
 }
 
 
@@ -165,7 +220,7 @@ def pair(env: str, algorithm: str, model: str) -> VLARLRunnerCfg | ResidualSACRu
     shared: dict[str, typing.Any] = {
         "experiment_name": f"{env}-{algorithm}-{model}",
         "env": env_cfg,
-        "num_workers": min(_PROCESSES, recipe.envs),
+        "num_workers": 1 if env_cfg.is_batched else min(_PROCESSES, recipe.envs),
         "worker_timeout_s": 600.0,
         "tasks": list(place.tasks),
         "max_rounds": 1000,

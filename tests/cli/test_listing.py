@@ -10,7 +10,8 @@ import pytest
 
 import rrf as package
 from rrf.cli import app
-from rrf.presets import PRESETS, resolve, rlinf
+from rrf.presets import PRESETS, resolve
+from rrf.presets.rlinf import recipes
 
 ROOT = Path(__file__).parents[2]
 
@@ -41,9 +42,9 @@ def test_every_command_has_help_by_h_and_by_help(rrf):
 
 def test_presets_are_listed_with_what_they_are(rrf):
     listed = {line.split()[0] for line in rrf("presets").lines}
-    assert listed >= set(PRESETS) - set(rlinf.names())
-    assert not listed & {*rlinf.names(), *PRESETS.aliases}
-    assert "and 147 presets SIMULATOR-ALGORITHM-MODEL (libero10, " in rrf("presets").out
+    assert listed >= set(PRESETS) - set(recipes.names())
+    assert not listed & {*recipes.names(), *PRESETS.aliases}
+    assert "and 189 presets SIMULATOR-ALGORITHM-MODEL (libero10, " in rrf("presets").out
     pairs = {line.split()[0] for line in rrf("presets", "maniskill").lines}
     assert pairs >= {"maniskill-ppo-openvla", "maniskill_ppo_openvla", "maniskill-grpo-compact"}
     assert "another name for maniskill-ppo-openvla" in rrf("presets", "maniskill_ppo_openvla").out

@@ -40,7 +40,7 @@ def test_a_preset_learns_at_laptop_size(name, tmp_path, monkeypatch):
 
 
 def test_every_preset_fits_its_simulator_and_survives_yaml():
-    assert len(names()) == len(ENVIRONMENTS) * len(ALGORITHMS) * len(MODELS) == 147
+    assert len(names()) == len(ENVIRONMENTS) * len(ALGORITHMS) * len(MODELS) == 189
     for name in names():
         cfg = resolve(name)
         assert cfg.experiment_name == name
@@ -54,7 +54,7 @@ def test_every_preset_fits_its_simulator_and_survives_yaml():
 
 def test_a_preset_that_rlinf_has_gets_its_numbers():
     own = {name: preset for name, preset in aliases().items() if name in RECIPES}
-    assert len(own) == 33  # of LIBERO and ManiSkill
+    assert len(own) == 36  # of LIBERO, ManiSkill and Isaac Lab
     for name, preset in own.items():
         model = max((m for m in MODELS if preset.endswith(f"-{m}")), key=len)
         env, algorithm = preset.removesuffix(f"-{model}").rsplit("-", 1)
@@ -94,6 +94,8 @@ def test_a_pair_that_rlinf_lacks_takes_the_most_similar_numbers(pair, numbers):
         ("libero_spatial_ppo_gr00t", "libero-spatial-ppo-groot"),
         ("libero_10_ppo_openpi_pi05", "libero10-ppo-pi05"),
         ("libero10-actor-critic-pi05", "libero10-ppo-pi05"),
+        ("isaaclab_ppo_gr00t_assemble_trocar", "isaaclab-trocar-ppo-groot"),
+        ("isaaclab_franka_stack_cube_ppo_openpi_pi05", "isaaclab-stack-cube-ppo-pi05"),
     ],
 )
 def test_names_of_rlinf_are_other_names_of_ours(name, preset):
@@ -118,3 +120,26 @@ def test_the_noise_network_of_rlinf_is_new_when_training_begins(tmp_path, monkey
     assert {key for key in before if key not in parent and key.startswith("head.")} == {
         key for key in before if key.startswith("head.explore_noise.")
     }
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "robotwin_place_empty_cup_grpo_openvlaoft",
+        "robotwin_adjust_bottle_ppo_OpenPI",
+        "robotwin_adjust_bottle_ppo_OpenPI_pi05_eval",
+    ],
+)
+def test_a_recipe_for_robotwin_is_refused_with_the_reason(name):
+    with pytest.raises(ValueError, match=f"{name} is RLinf's config for RoboTwin, which no env"):
+        resolve(name)
+
+
+def test_isaac_lab_is_mapped_as_its_own_config_says():
+    cfg = resolve("isaaclab_ppo_gr00t_assemble_trocar").env
+    assert cfg.cameras == ["front_camera", "left_wrist_camera", "right_wrist_camera"]
+    assert [(term.key, term.slice) for term in cfg.states] == [
+        ("robot_joint_state", [15, 29]),
+        ("robot_dex3_joint_state", [0, 14]),
+    ]
+    assert (cfg.action_mapping.prefix_pad, cfg.action_dim, cfg.state_dim) == (15, 28, 28)

@@ -1,5 +1,6 @@
-"""The numbers of RLinf's recipes (`examples/embodiment/config`, commit a3816b5), a row for each of
-its configs, and the names of our presets for them (`rrf.presets.vla_pairs`)."""
+"""The numbers of RLinf's recipes (`examples/embodiment/config`, commit a3816b5; Isaac Lab's trocar:
+isaac-sim/IsaacLab, b03d761), a row for each config, and the names of our presets for them
+(`rrf.presets.vla_pairs`)."""
 
 import dataclasses
 import typing
@@ -22,9 +23,12 @@ ENVIRONMENTS = {
     "libero-object": "libero_object",
     "libero-goal": "libero_goal",
     "maniskill": "maniskill",
+    "isaaclab-stack-cube": "isaaclab_franka_stack_cube",
+    "isaaclab-trocar": "isaaclab_trocar",
 }
 """Simulator -> the beginning of RLinf's names."""
 ALGORITHMS = ("grpo", "ppo", "sac")
+_SPELLED = {"isaaclab_trocar_ppo_gr00t": "isaaclab_ppo_gr00t_assemble_trocar"}
 _OF_OLD = ("libero_10_ppo_openvlaoft",)  # a config that RLinf's documentation names
 
 
@@ -164,6 +168,10 @@ RECIPES: dict[str, Recipe] = {
         _PI, episodes=256, envs=128, horizon=450, passes=3, batch=256, micro=32, steps=5,
         save_interval=100,
     ),
+    "isaaclab_ppo_gr00t_assemble_trocar": Recipe(
+        episodes=8, envs=4, horizon=256, chunk=1, passes=4, batch=4, micro=2, lr=5e-6,
+        value_lr=1e-4, noise=0.3, save_interval=2,
+    ),
 }  # fmt: skip
 
 
@@ -174,8 +182,10 @@ def names() -> list[str]:
 
 def rlinf_name(environment: str, algorithm: str, model: str) -> str | None:
     """RLinf's name of a pair; None if it has none for the model."""
-    theirs = MODELS[model]
-    return theirs and f"{ENVIRONMENTS[environment]}_{algorithm}_{theirs}"
+    if (theirs := MODELS[model]) is None:
+        return None
+    name = f"{ENVIRONMENTS[environment]}_{algorithm}_{theirs}"
+    return _SPELLED.get(name, name)
 
 
 def aliases() -> dict[str, str]:
@@ -185,3 +195,14 @@ def aliases() -> dict[str, str]:
     known = {name: preset for name, preset in named.items() if name in (*RECIPES, *_OF_OLD)}
     critics = {f"{e}-actor-critic-{m}": f"{e}-ppo-{m}" for e in ENVIRONMENTS for m in MODELS}
     return known | critics
+
+
+def refusal(name: str) -> str | None:
+    """Why a config that RLinf's documentation names has no preset; None for any other name."""
+    known = name.lower().removesuffix("_eval")
+    if known not in RECIPES or known in aliases():
+        return None
+    return (
+        f"{name} is RLinf's config for RoboTwin, which no environment of rrf runs; its numbers are "
+        "in rrf/presets/rlinf/recipes.py, and the same models train on: rrf presets libero10"
+    )
