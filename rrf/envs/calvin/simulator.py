@@ -13,6 +13,7 @@ another task. Tasks with a block that is grasped, stacked or in the drawer alway
 
 import os
 import sys
+import typing
 import zlib
 from pathlib import Path
 
@@ -113,7 +114,7 @@ class Table:
             )
         oracle = OmegaConf.load(conf / "tasks/new_playtable_tasks.yaml")
         self._oracle = Tasks(OmegaConf.to_container(oracle.tasks))
-        self.env = None
+        self.env: typing.Any = None
 
     def reset(self, robot_obs, scene_obs):
         """Load everything anew, in a state of CALVIN's."""

@@ -88,9 +88,9 @@ def assets(root):
     import isaaclab
     import newton
     import robots
-    from isaaclab.sim.spawners.from_files.from_files_cfg import _DEFAULT_GROUND_PLANE_USD
+    from isaaclab.sim.spawners.from_files.from_files_cfg import GroundPlaneCfg
 
-    _write_text(Path(_DEFAULT_GROUND_PLANE_USD), _GROUND)
+    _write_text(Path(GroundPlaneCfg().usd_path), _GROUND)
     stage, place = _CART_POLE
     cart_pole = root / _LAB / "Classic/Cartpole/cartpole.usd"
     _cut_out(Path(isaaclab.__file__).parent / stage, place, cart_pole)
