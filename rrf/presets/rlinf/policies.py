@@ -27,7 +27,6 @@ _IMITATED = {
     "openvla_oft": "openvla-oft-sft",
 }
 """Family -> the preset that fine-tunes it by imitation."""
-_TOKENS = "openvla-oft-tokens-sft"
 
 
 def recipes() -> Iterator[tuple[str, VLARLRunnerCfg]]:
@@ -72,10 +71,7 @@ def policy_of(source: Source, algorithm: PolicyGradientCfg) -> VLMPolicyCfg:
     given = [cfg.policy for _, cfg in recipes() if _is_of(cfg.policy, family)]
     policy: typing.Any = given[0] if given else PRESETS.get(_IMITATED[family])().policy
     if family == "openvla_oft":  # RLinf's has tokens
-        tokens = [p for p in given if _has_tokens(p)]
-        if not tokens and _TOKENS in PRESETS:
-            tokens = [PRESETS.get(_TOKENS)().policy]
-        policy = (tokens or [policy])[0]
+        policy = next((p for p in given if _has_tokens(p)), policy)
     names = ("actor.model.model_type", "actor.model.openpi.config_name")
     source.became("policy", f"{family}, {type(policy.head).__name__}", *names)
     changes: dict[str, typing.Any] = {
