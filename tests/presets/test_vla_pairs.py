@@ -1,9 +1,12 @@
 """Every published family by every algorithm: each of these presets trains at laptop size."""
 
+from pathlib import Path
+
 import pytest
 import torch
 
 from rrf.config import trust
+from rrf.evaluation.protocols.files import load_protocol
 from rrf.orchestra import inline
 from rrf.orchestra.inline_run import check_fit
 from rrf.presets import PRESETS, resolve
@@ -13,6 +16,7 @@ from rrf.runners.checkpoints import checkpoint
 from rrf.runners.vla_rl.configs import VLARLRunnerCfg
 from tests.presets.laptop_pairs import InThisProcess, parent_of, small, toy
 
+ROOT = Path(__file__).parents[2]
 TASKS = ("reach-red", "reach-blue")
 QUICK = [name for name in names() if name.startswith("libero10-")]
 SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in names() if name not in QUICK]
@@ -143,3 +147,15 @@ def test_isaac_lab_is_mapped_as_its_own_config_says():
         ("robot_dex3_joint_state", [0, 14]),
     ]
     assert (cfg.action_mapping.prefix_pad, cfg.action_dim, cfg.state_dim) == (15, 28, 28)
+
+
+@pytest.mark.parametrize("suite", ["10", "90", "spatial", "object", "goal"])
+def test_a_preset_fits_the_protocol_of_its_suite(suite):
+    protocol = load_protocol(ROOT / f"configs/protocols/libero-{suite}.yaml")
+    start = f"libero{suite}-" if suite.isdecimal() else f"libero-{suite}-"
+    found = [resolve(name) for name in names() if name.startswith(start) and "-sac-" not in name]
+    found = [cfg for cfg in found if cfg.policy.chunk_length >= protocol.execute_steps]
+    assert len(found) == 12  # OpenVLA predicts one action, and the protocol executes five
+    for cfg in found:
+        protocol.build().check_training(cfg)
+        assert cfg.env.initial_states == "drawn"  # the recorded ones are left for the evaluation
