@@ -58,6 +58,8 @@ def record(
         name, overrides = None, [name, *(overrides or [])]
     import_modules(imports)
     cfg = _robot_cfg(robot, overrides or [], instruction)
+    leader = cfg.teleop["type"] if cfg.teleop else "no teleoperator"
+    typer.echo(f"recording {cfg.name} ({cfg.robot['type']}, {leader}) at {cfg.fps:g} steps/s")
     device, teleop = make_robot(cfg), make_teleop(cfg)
     act = teleop_act(cfg, teleop)
     begin: Callable[[int], None] = getattr(teleop, "begin_episode", lambda index: None)
@@ -98,7 +100,7 @@ def play_on_robot(
     """Let a policy drive a robot; see the options of `rrf play`."""
     from rrf.cli.policy_reference import locate
     from rrf.envs.robots.devices import features_of, make_robot
-    from rrf.envs.robots.recording import Recording
+    from rrf.envs.robots.recording import Recording, write_dataset_cfg
     from rrf.envs.robots.session import Actor
     from rrf.evaluation.intervals import clopper_pearson
     from rrf.evaluation.vla.robot import RobotPolicy, check_recordings
@@ -132,6 +134,8 @@ def play_on_robot(
         if recording is not None:
             frames, where = recording.finish(), shown(recording.out)
             typer.echo(f"{recording.num_episodes} episodes, {frames} frames: {where}")
+            if written := write_dataset_cfg(recording):
+                typer.echo(f"wrote {shown(written)}")
     if is_dry:
         stopped = sum(result.how.startswith("stopped") for result in results)
         typer.echo(

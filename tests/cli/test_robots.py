@@ -193,8 +193,10 @@ def test_a_policy_plays_on_a_robot_and_what_it_did_is_a_dataset(rrf, home, arm, 
     reader = open_dataset(home / "datasets/raw/tries", chunk_length=1)
     assert len(reader.episodes) == 2
     assert not reader.episode(0).success.any()
+    assert "wrote configs/datasets/tries.yaml" in said.out
     more = rrf("play", run, "--robot", "arm", "--seed", "7", "--log", "tries")
     assert "3 episodes" in more.out
+    assert rrf("data", "convert", "tries").code == 0
 
 
 def test_a_dry_run_moves_nothing(rrf, home, arm, run):
