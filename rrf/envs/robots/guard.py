@@ -9,6 +9,7 @@ not answer, or no step comes at all, which a thread of its own notices. `resume`
 Nothing of this is left when the process is killed: what a robot then does must be set in itself.
 """
 
+import contextlib
 import math
 import threading
 import time
@@ -81,7 +82,8 @@ class Guard:
 
     @property
     def command(self) -> dict[str, float]:
-        """The last command, or where the robot is if there was none since it began or resumed."""
+        """The last command, or where the robot is if there was none since it began or resumed; a
+        joint that it does not observe is then left out."""
         return dict(self._before or self._present())
 
     @property
@@ -124,7 +126,7 @@ class Guard:
         """
         self._beat()
         command = {name: float(value) for name, value in action.items()}
-        before = self.command
+        before = command | self.command
         if reason := misfit(command, before, self._cfg.joints):
             raise self.stop("joint_range", reason)
         self._check_speed(command, before)
@@ -221,8 +223,9 @@ class Guard:
                 )
 
     def _present(self) -> dict[str, float]:
-        """Where the robot is, as far as it says; what it does not say (a velocity) is 0."""
-        return {name: float(self._seen.get(name, 0.0)) for name in self._cfg.joints}
+        """Where the robot is, as far as it says; a velocity that it does not say is 0."""
+        said = {name: float(self._seen[name]) for name in self._cfg.joints if name in self._seen}
+        return dict.fromkeys(self._cfg.velocities, 0.0) | said
 
     def _beat(self) -> None:
         if self._stopped:
@@ -279,14 +282,16 @@ class Guard:
 
     def _hold(self) -> None:
         """Command where the robot is, and no velocity."""
-        try:
-            self._seen = self._robot.get_observation()
-        except (OSError, RuntimeError, ValueError):
-            if not self._seen:
-                return
-        present = self._present()
-        if not self.is_dry:
-            self._robot.send_action(present | dict.fromkeys(self._cfg.velocities, 0.0))
+        with contextlib.suppress(OSError, RuntimeError, ValueError):  # then where it was last seen
+            seen = self._robot.get_observation()
+            self._seen |= {
+                name: value
+                for name, value in seen.items()
+                if not isinstance(value, float) or math.isfinite(value)
+            }
+        still = (self._before or {}) | self._present() | dict.fromkeys(self._cfg.velocities, 0.0)
+        if still and not self.is_dry:
+            self._robot.send_action(still)
 
 
 def _buses(robot: "Robot") -> list[typing.Any]:

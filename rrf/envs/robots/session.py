@@ -246,6 +246,7 @@ class Session:
             for name, joint in self._cfg.joints.items():
                 if name in self._cfg.velocities or name not in target:
                     continue
+                command.setdefault(name, float(target[name]))
                 way = float(target[name]) - command[name]
                 is_there = is_there and abs(way) <= joint.max_speed * period_s
                 most = joint.max_speed * period_s * self._cfg.approach_fraction
@@ -341,6 +342,9 @@ class Session:
 _ENDS = {"s": "solved", "f": "failed", "n": "ended", "r": "again", "q": "end"}
 
 
+_MOST_HURRIED = 0.8  # of a period: how soon a step may follow one that came a little late
+
+
 class _Pace:
     """One control step per period; a late one moves the later ones, which are not hurried."""
 
@@ -357,8 +361,9 @@ class _Pace:
             return 0.0
         late_s = time.monotonic() - self._due_s
         if late_s <= 0:
-            time.sleep(-late_s)
-            self._due_s += self._period_s
+            time.sleep(-late_s)  # and perhaps longer
+            soonest_s = time.monotonic() + _MOST_HURRIED * self._period_s
+            self._due_s = max(self._due_s + self._period_s, soonest_s)
             return 0.0
         self.num_late += late_s > self._period_s / 2
         self._due_s = time.monotonic() + self._period_s

@@ -179,6 +179,34 @@ def test_numbers_that_are_none_stop_it_too(guarded, robot):
     with pytest.raises(RobotStoppedError, match=r"says that shoulder_pan.pos is nan"):
         guard.observe()
 
+    held = robot.scene.data.ctrl
+    assert np.isfinite(held).all()  # and is not told to hold where it is not
+
+
+class Blind(SO101Sim):
+    """It does not say how far its gripper is open."""
+
+    def get_observation(self):
+        return {k: v for k, v in super().get_observation().items() if k != "gripper.pos"}
+
+
+def test_a_joint_that_is_not_observed_is_not_taken_to_be_at_zero(guarded):
+    device = Blind(SO101SimConfig(views=[]))
+    device.connect()
+    sent = []
+    device.send_action, send = (
+        (lambda action: sent.append(action) or send(action)),
+        device.send_action,
+    )
+    guard, _ = guarded(device)
+    guard.observe()
+    guard.hold()
+    assert "gripper.pos" not in sent[0]
+    guard.send(guard.command | {"gripper.pos": 80.0})  # there is nothing to compare it with
+    with pytest.raises(RobotStoppedError, match=r"gripper.pos would move by 400"):
+        guard.send(guard.command | {"gripper.pos": 40.0})
+    assert sent[-1]["gripper.pos"] == 80.0  # held where it was told to be
+
 
 def test_the_watchdog_stops_a_loop_that_hangs(guarded, robot):
     guard, events = guarded(watchdog_s=0.8)
