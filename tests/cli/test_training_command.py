@@ -16,7 +16,8 @@ import rrf
 from rrf.cli.dataset_training import run_inputs
 from rrf.cli.training_run import run_training
 from rrf.cli.trainings import training_of
-from rrf.presets import PRESETS, resolve, rlinf
+from rrf.presets import PRESETS, resolve
+from rrf.presets.rlinf import recipes
 from rrf.runners.checkpoints import checkpoint
 from rrf.runners.checkpoints.deployable import deployable_digest, load_lineage
 from rrf.runners.interruption import SignalWatch
@@ -225,7 +226,7 @@ def test_overrides_of_the_command_win_over_those_of_the_file(tmp_path):
     assert (cfg.max_steps, cfg.optimizer.lr) == (9, 0.5)
 
 
-@pytest.mark.parametrize("name", sorted({*PRESETS} - {*rlinf.names()}))
+@pytest.mark.parametrize("name", sorted({*PRESETS} - {*recipes.names()}))
 def test_every_preset_survives_yaml(name):
     cfg = resolve(name)
     assert type(cfg).from_yaml(cfg.to_yaml()) == cfg

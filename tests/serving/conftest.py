@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from rrf.client.connection import PolicyClient
 from rrf.data.schema import ACTION, STATE
 from rrf.lineage import DatasetLineage, Lineage
 from rrf.networks.vlm.configs import TokenizerCfg
@@ -23,6 +24,13 @@ from rrf.serving.requests import RequestReader
 from rrf.serving.server import PolicyServer
 
 NAMES = ("mean", "std", "min", "max", "q01", "q99")
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch):
+    """A client that is not told how long waits for a busy machine."""
+    usual = {**PolicyClient.__init__.__kwdefaults__, "timeout_s": 120.0, "connect_s": 120.0}
+    monkeypatch.setattr(PolicyClient.__init__, "__kwdefaults__", usual)
 
 
 def written(folder, head, chunk_length=2):

@@ -115,7 +115,7 @@ class RobotCfg(Cfg):
     """How recordings keep images: without loss, or ten times as fast."""
     licence: str = "CC0-1.0"
     """SPDX identifier for recordings."""
-    provenance: str = "Recorded by rrf record."
+    provenance: str = "Recorded with `rrf record`."
     """How recordings come to be, in a sentence."""
 
     def __post_init__(self):
