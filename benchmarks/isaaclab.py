@@ -1,12 +1,11 @@
 """Isaac Lab on a CPU through our adapter: environment steps per CPU-second of all processes.
 
-`python -m benchmarks.isaaclab ID` needs `rrf envs setup isaaclab`.
+`python -m benchmarks.platforms ID` needs `rrf envs setup isaaclab`.
 """
 
 import torch
 
-from benchmarks import harness
-from benchmarks.harness import Bench
+from benchmarks.harness import Bench, Measure
 from benchmarks.peers import NotMeasuredError
 from rrf.evaluation.cpu_time import cpu_seconds
 from rrf.presets import resolve
@@ -46,10 +45,7 @@ def _steps(bench: Bench, id: str, preset: str, num_envs: int, num_steps: int) ->
     return bench.number(id, count * num_envs / cpu_s, "env-steps/CPU-s", seeds=[0])
 
 
-IDS = {
+IDS: dict[str, Measure] = {
     "isaaclab_cartpole_env_steps_per_cpu_s": cartpole,
     "isaaclab_go2_env_steps_per_cpu_s": go2,
 }
-
-if __name__ == "__main__":
-    harness.main("isaaclab", __doc__, IDS, results="platforms")

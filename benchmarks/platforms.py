@@ -2,7 +2,8 @@
 learned in them.
 
 `python -m benchmarks.platforms ID` needs what the page of the platform says: `rrf envs setup
-calvin`, and for `calvin_average_length` the dataset `calvin-demo` or `--policy CHECKPOINT`.
+calvin` or `isaaclab`, and for `calvin_average_length` the dataset `calvin-demo` or `--policy
+CHECKPOINT`.
 """
 
 import argparse
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks import harness
+from benchmarks import harness, isaaclab
 from benchmarks.harness import Bench, Measure
 from benchmarks.peers import NotMeasuredError
 from rrf.envs.calvin.configs import CalvinCfg
@@ -73,6 +74,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 IDS: dict[str, Measure] = {
     "calvin_images_per_cpu_s": calvin_images,
     "calvin_average_length": calvin_chains,
+    **isaaclab.IDS,
 }
 
 
