@@ -11,16 +11,19 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+import yaml
 
 from benchmarks import harness, isaaclab
 from benchmarks.harness import Bench, Measure
 from benchmarks.peers import NotMeasuredError
 from rrf.envs.calvin.configs import CalvinCfg
 from rrf.envs.vec_env import InitialState
+from rrf.evaluation.protocols.files import load_protocol
 from rrf.evaluation.results import FILE_NAME, Evaluation
 from rrf.evaluation.vla.configs import CHAIN_LENGTH
 
 _SEED = 4242
+_NUM_CHAINS = 30  # the first ones
 _CHAINS = "configs/protocols/calvin-chains.yaml"
 
 
@@ -57,9 +60,12 @@ def calvin_chains(bench: Bench) -> list[dict]:
         if policy is None:
             trained = harness.train("compact-vla-calvin-all", Path(scratch, "run"))
             policy = trained["checkpoint"]
-        folder = Path(scratch, "evaluation")
+        protocol, folder = Path(scratch, "chains.yaml"), Path(scratch, "evaluation")
+        chains = load_protocol(_CHAINS).replace(episodes_per_task=bench.size(_NUM_CHAINS, 2))
+        protocol.write_text(yaml.safe_dump(chains.to_dict()))
         harness.run_rrf(
-            "eval", str(policy), "--protocol", _CHAINS, "--out", str(folder), "--num-videos", "0"
+            *("eval", str(policy), "--protocol", str(protocol)),
+            *("--out", str(folder), "--num-videos", "0"),
         )
         evaluation = Evaluation.load(folder / FILE_NAME)
     mean, low, high = evaluation.bounds_of(CHAIN_LENGTH, 5)
