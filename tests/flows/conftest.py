@@ -157,3 +157,43 @@ def live(checkout) -> Checkout:
     command = ["prefect", "--no-prompt", "deploy", "--prefect-file", file, "--all"]
     subprocess.run(command, cwd=checkout.root, env=env, check=True, capture_output=True)
     return checkout
+
+
+def as_words(values: dict) -> list[str]:
+    """Parameters of a flow as words for `prefect deployment run`."""
+    return [word for key, value in values.items() for word in ("-p", f"{key}={json.dumps(value)}")]
+
+
+BALANCE = """
+name: balance
+env: {type: "rrf.envs.gymnasium.configs:GymnasiumEnvCfg", task: CartPole-v1, num_envs: 4}
+seed: 4242
+episodes_per_task: 4
+max_episode_steps: 60
+success: {return: {min: 8}}
+"""
+
+
+def balance_gate(live: Checkout, name: str, least: float) -> str:
+    """A gate of four short episodes on CartPole that asks for this mean return.
+
+    The path is as a user in the checkout types it.
+    """
+    (live.root / "configs/protocols/balance.yaml").write_text(BALANCE)
+    gate = live.root / f"configs/gates/{name}.yaml"
+    limits = f"limits: {{return: {{min: {least}}}}}\nlooks: [4]\nchampion_margin: 0.9\n"
+    gate.write_text(f"name: {name}\nprotocol: balance\noverall_lower_bound: 0.0\n{limits}")
+    return f"configs/gates/{name}.yaml"
+
+
+def balancing(gate: str, seed: int) -> list[str]:
+    """A training of two iterations, as words for `prefect deployment run`."""
+    overrides = {"max_iterations": 2, "num_steps_per_env": 32, "seed": seed}
+    values = {"preset": "cartpole-ppo", "gate": gate, "model": "balance", "overrides": overrides}
+    return ["deployment", "run", "train-locomotion", "--watch", *as_words(values)]
+
+
+@pytest.fixture(scope="module")
+def balanced(live: Checkout) -> str:
+    """What the flow prints that makes the champion of `balance`."""
+    return live.run("prefect", *balancing(balance_gate(live, "easy", least=1), seed=0))

@@ -1,19 +1,28 @@
-"""What a user does after `rrf services up`, on a real Prefect server, MLflow server and worker."""
+"""What a user does after `rrf services up`, on a real Prefect server, MLflow server and worker, and
+what others try on them: pages that the user has opened in a browser, and other users of the machine
+(`docs/security.md` has the table).
+"""
 
+import base64
+import contextlib
+import http.server
 import json
 import os
 import signal
 import socket
+import stat
+import subprocess
 import sys
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.browser import Browser, browser
 from tests.flows.conftest import Checkout
 from tests.waiting import is_running, wait_for
 
-MODEL = "tiny"
-TRAIN = ("deployment", "run", "train-vla", "--watch")
 OURS = {
     "ingest",
     "train-vla",
@@ -23,37 +32,28 @@ OURS = {
     "promote",
     "nightly-benchmark",
 }
-
-
-REINFORCE = {
-    "rl.max_rounds": 1,
-    "rl.num_groups": 4,
-    "rl.max_groups": 4,
-    "rl.validation_episodes": 1,
-    "rl.tasks": ["drawer-open-v3"],
-    "rl.env.num_envs": 4,
-    "rl.env.max_episode_steps": 4,
-}
-
-
-def parameters(gate: str, seed: int = 0, rl: str | None = None) -> list[str]:
-    """A training of a few steps, as words for `prefect deployment run`."""
-    overrides = {"sft.max_steps": 8, "sft.batch_size": 8, "sft.seed": seed}
-    if rl:
-        overrides |= REINFORCE
-    values = {"pretrain": None, "rl": rl, "gate": gate, "model": MODEL, "overrides": overrides}
-    return as_words(values)
-
-
-def as_words(values: dict) -> list[str]:
-    """Parameters of a flow as words for `prefect deployment run`."""
-    return [word for key, value in values.items() for word in ("-p", f"{key}={json.dumps(value)}")]
-
-
-def unfinished(checkpoint: Path) -> bool:
-    return checkpoint.is_dir() and not any(
-        (folder / "result.json").exists() for folder in checkpoint.parents
-    )
+NOBODY = 65534
+COMMAND = {"job_variables": {"command": "sh -c 'touch /tmp/owned'"}}
+LATER = {"state": {"type": "SCHEDULED", "state_details": {"scheduled_time": "2999-01-01"}}}
+TRY = """(async () => {
+  const answer = {};
+  const post = {method: "POST", body: JSON.stringify(BODY), credentials: "include"};
+  const json = {"content-type": "application/json"};
+  for (const [name, how] of Object.entries({
+    json: {...post, headers: json},
+    blind: {...post, mode: "no-cors"},
+    read: {credentials: "include"},
+  })) answer[name] = await fetch(URL, how).then((it) => it.type, () => "refused");
+  answer.socket = await new Promise((done) => {
+    const socket = new WebSocket(URL.replace("http", "ws"), ["prefect"]);
+    socket.onopen = () => done("open");
+    socket.onerror = () => done("refused");
+  });
+  return answer;
+})()"""
+REFUSED = {"json": "refused", "blind": "opaque", "read": "refused", "socket": "refused"}
+"""What a page sees. The answer to a blind request is never shown to it; the servers say that they
+did not do what it asked for."""
 
 
 def trainer_of(checkpoint: Path) -> dict:
@@ -180,215 +180,12 @@ def test_a_run_whose_start_failed_does_not_stay_submitting(live: Checkout):
     assert live.state_of(left) == "Crashed"
 
 
-@pytest.mark.slow
-def test_train_vla_by_its_bare_name_makes_a_champion(live: Checkout):
-    """The whole flow on the worker: data, training, evaluation, gate, registry; a tiny budget."""
-    words = parameters(gate="configs/gates/tiny.yaml", rl="metaworld-ppo-compact")
-    printed = live.run("prefect", *TRAIN, *words)
-    assert "'train-vla/train-vla'" in printed
-    assert "Completed" in printed
-    champion = live.run("rrf", "models", "list", MODEL)
-    assert "champion" in champion
-    shown = {one["key"] for one in live.request("/artifacts/filter", {})}
-    assert shown >= {"evaluation", "gate-verdict", "model-version", "mlflow-run", "champion"}
-    [run] = live.flow_runs("train-vla")[:1]
-    assert run["name"] == f"train-vla {MODEL} version 1: metaworld-demo (sft, rl)"
-    tasks = live.request("/task_runs/filter", {"flow_runs": {"id": {"any_": [run["id"]]}}})
-    assert {one["name"] for one in tasks} >= {
-        *("pull recordings", "reproduce metaworld-demo", "lineage of metaworld-demo"),
-        *("train sft compact-vla-one-demo", "train rl metaworld-ppo-compact"),
-        *(f"champions of {MODEL}", f"judge {MODEL} by tiny look 1", f"register {MODEL}"),
-        f"promote {MODEL} version 1",
-    }
-    [compared] = (live.root / ".rrf/evaluations").rglob("baseline-before-training.json")
-    report = (compared.parent / "report.html").read_text()
-    assert "before training" in report
-    assert "validation/success" in report
-
-
-BALANCE = """
-name: balance
-env: {type: "rrf.envs.gymnasium.configs:GymnasiumEnvCfg", task: CartPole-v1, num_envs: 4}
-seed: 4242
-episodes_per_task: 4
-max_episode_steps: 60
-success: {return: {min: 8}}
-"""
-
-
-def balance_gate(live: Checkout, name: str, least: float) -> str:
-    """A gate of four short episodes on CartPole that asks for this mean return.
-
-    The path is as a user in the checkout types it.
-    """
-    (live.root / "configs/protocols/balance.yaml").write_text(BALANCE)
-    gate = live.root / f"configs/gates/{name}.yaml"
-    limits = f"limits: {{return: {{min: {least}}}}}\nlooks: [4]\nchampion_margin: 0.9\n"
-    gate.write_text(f"name: {name}\nprotocol: balance\noverall_lower_bound: 0.0\n{limits}")
-    return f"configs/gates/{name}.yaml"
-
-
-def rule(live: Checkout, model: str, gate: str) -> None:
-    """Change the gate that rules a model."""
-    ruled = live.run("rrf", "models", "gate", model, gate, "--reason", "the robot needs more")
-    assert f"{model} is ruled by {gate}" in ruled
-
-
-def balancing(gate: str, seed: int) -> list[str]:
-    """A training of two iterations, as words for `prefect deployment run`."""
-    overrides = {"max_iterations": 2, "num_steps_per_env": 32, "seed": seed}
-    values = {"preset": "cartpole-ppo", "gate": gate, "model": "balance", "overrides": overrides}
-    return ["deployment", "run", "train-locomotion", "--watch", *as_words(values)]
-
-
-@pytest.fixture(scope="module")
-def balanced(live: Checkout) -> str:
-    """What the flow prints that makes the champion of `balance`."""
-    return live.run("prefect", *balancing(balance_gate(live, "easy", least=1), seed=0))
-
-
 def test_train_locomotion_by_its_bare_name_makes_a_champion(live: Checkout, balanced: str):
     assert "'train-locomotion/train-locomotion'" in balanced
     assert "Completed" in balanced
     listed = live.run("rrf", "models", "list", "balance")
     assert "@champion" in listed
     assert "CartPole-v1" in listed
-
-
-@pytest.mark.slow
-def test_train_locomotion_refuses_what_is_worse(live: Checkout, balanced: str):
-    impossible = balance_gate(live, "impossible", least=61)
-    printed = live.run("prefect", *balancing(impossible, seed=1), check=False)
-    assert "Completed" not in printed  # easy.yaml rules the model
-    [run] = live.flow_runs("train-locomotion")[:1]
-    assert "is ruled by configs/gates/easy.yaml" in run["state"]["message"]
-    rule(live, "balance", impossible)
-    printed = live.run("prefect", *balancing(impossible, seed=1))
-    assert "Completed" in printed
-    [run] = live.flow_runs("train-locomotion")[:1]
-    verdicts = live.artifacts(key={"any_": ["gate-verdict"]}, flow_run_id={"any_": [run["id"]]})
-    assert verdicts == ["impossible: fail"]
-    [video] = live.artifacts(key={"any_": ["video"]}, flow_run_id={"any_": [run["id"]]})[:1]
-    assert video.startswith("CartPole-v1, ")
-    assert run["name"] == "train-locomotion balance version 2: cartpole-ppo"
-    versions = live.artifacts(key={"any_": ["model-version"]}, flow_run_id={"any_": [run["id"]]})
-    assert versions == ["balance version 2"]
-    [promoted] = live.request("/artifacts/filter", {"artifacts": {"key": {"any_": ["champion"]}}})[
-        :1
-    ]
-    assert f"http://127.0.0.1:{live.mlflow_port}/#/models/" in str(promoted["data"])
-    program = "from rrf.registry import versions; print(versions.find('balance/2').description)"
-    described = live.run(sys.executable, "-c", program)
-    assert f"`rrf open {run['id']}`" in described
-    assert "- Training: `cartpole-ppo`, seed 1, with PPO; MLflow run `" in described
-    rows = live.run("rrf", "models", "list", "balance").splitlines()
-    assert ["@champion" in row for row in rows if " 1 " in row or " 2 " in row] == [False, True]
-    assert [row.split()[-3] for row in rows[1:3]] == ["fail", "pass"]
-
-
-SWING = """
-name: swing
-env: {type: "rrf.envs.gymnasium.configs:GymnasiumEnvCfg", task: Pendulum-v1, num_envs: 4}
-seed: 4242
-episodes_per_task: 4
-max_episode_steps: 200
-success: {return: {min: -2000}}
-"""
-
-
-@pytest.mark.slow
-def test_train_offline_from_recordings_makes_a_champion(live: Checkout):
-    """The recordings come from DVC's remote; cloning needs no more than a thousand steps here."""
-    (live.root / "configs/protocols/swing.yaml").write_text(SWING)
-    gate = "name: any\nprotocol: swing\noverall_lower_bound: 0.0\nlooks: [4]\n"
-    (live.root / "configs/gates/any.yaml").write_text(gate)
-    values = {"preset": "pendulum-bc", "gate": "configs/gates/any.yaml", "model": "swing"}
-    words = as_words(values | {"overrides": {"max_iterations": 1}})
-    printed = live.run("prefect", "deployment", "run", "train-offline", "--watch", *words)
-    assert "'train-offline/train-offline'" in printed
-    assert "Completed" in printed
-    [listed] = [
-        row for row in live.run("rrf", "models", "list", "swing").splitlines() if " 1 " in row
-    ]
-    assert "@champion" in listed
-    [run] = live.flow_runs("train-offline")[:1]
-    assert run["name"] == "train-offline swing version 1: pendulum-bc on pendulum-medium"
-    tasks = live.request("/task_runs/filter", {"flow_runs": {"id": {"any_": [run["id"]]}}})
-    expected = {"pull recordings", "reproduce pendulum-medium", "train offline pendulum-bc"}
-    assert {one["name"] for one in tasks} >= expected
-    program = "from rrf.registry import versions; print(versions.find('swing/1').tags)"
-    assert "pendulum-medium" in live.run(sys.executable, "-c", program)
-
-
-@pytest.mark.slow
-def test_a_night_of_a_state_based_champion_is_measured(live: Checkout, balanced: str):
-    night = live.start(
-        "nightly-benchmark", model="balance", protocol="configs/protocols/balance.yaml"
-    )
-    live.wait_for_state(night, "Completed")
-    folder = next((live.root / ".rrf/nightly/balance").glob("*/evaluation"))
-    assert "return" in json.loads((folder / "evaluation.json").read_text())["metrics"]
-
-
-@pytest.mark.slow
-def test_a_night_without_a_champion_says_so_and_is_no_failure(live: Checkout):
-    run = live.start("nightly-benchmark", model="nobody-yet")
-    live.wait_for_state(run, "NoChampion")
-    state = live.request(f"/flow_runs/{run}")["state"]
-    assert state["type"] == "COMPLETED"
-    assert "'nobody-yet' has no champion yet" in state["message"]
-
-
-@pytest.mark.slow
-def test_a_gate_that_holds_then_refuses_leaves_the_champion(live: Checkout):
-    """None of four solved may still be half of all (bound 0.72), none of eight may not (0.47)."""
-    gate = "configs/gates/strict.yaml"
-    (live.root / gate).write_text(
-        "name: strict\nprotocol: tiny\noverall_lower_bound: 0.5\nlooks: [2, 4]\nalpha: 0.02\n"
-        "champion_margin: 1.0\ntask_margin: 1.0\n"
-    )
-    rule(live, MODEL, gate)
-    printed = live.run("prefect", *TRAIN, *parameters(gate=gate, seed=1))
-    assert "Completed" in printed
-    [run] = live.flow_runs("train-vla")[:1]
-    verdicts = live.artifacts(key={"any_": ["gate-verdict"]}, flow_run_id={"any_": [run["id"]]})
-    assert verdicts == ["strict: hold", "strict: fail"]
-    assert "champion" in live.run("rrf", "models", "list", MODEL)
-    refused = live.start("promote", model=MODEL, version="2")
-    live.wait_for_state(refused, "Failed")
-    assert "gate strict says fail" in live.request(f"/flow_runs/{refused}")["state"]["message"]
-
-
-@pytest.mark.slow
-def test_a_cancelled_train_vla_leaves_a_checkpoint_and_the_next_run_resumes_it(live: Checkout):
-    overrides = {"sft.max_steps": 400, "sft.batch_size": 8, "sft.log_interval": 5, "sft.seed": 2}
-    values = {"pretrain": None, "rl": None, "gate": "configs/gates/tiny.yaml"} | {
-        "model": "resumed"
-    }
-    values["overrides"] = overrides | {"sft.save_interval": 1000, "sft.validation_fraction": 0}
-    log = live.root / ".rrf/logs/sft.log"
-    log.unlink(missing_ok=True)
-    run = live.start("train-vla", **values)
-    wait_for(lambda: log.exists() and "step 5/400" in log.read_text(), 300)
-    live.run("prefect", "flow-run", "cancel", run)
-    live.wait_for_state(run, "Cancelled")
-    [saved] = [
-        path for path in (live.root / ".rrf/runs").rglob("global_step_*") if unfinished(path)
-    ]
-    log.unlink()
-    live.wait_for_state(live.start("train-vla", **values), "Completed", timeout_s=400)
-    first = int(log.read_text().split("step ")[1].split("/")[0])
-    assert first > int(saved.name.removeprefix("global_step_"))
-
-
-@pytest.mark.slow
-def test_two_nights_of_the_same_champion_raise_no_alarm(live: Checkout):
-    shown = []
-    for _ in range(2):
-        run = live.start("nightly-benchmark", model=MODEL, protocol="configs/protocols/tiny.yaml")
-        live.wait_for_state(run, "Completed")
-        shown += live.artifacts(key={"any_": ["nightly-benchmark"]}, flow_run_id={"any_": [run]})
-    assert shown == ["First night", "No alarm"]
 
 
 def test_a_wrong_login_is_one_line_that_says_what_to_type(live: Checkout, monkeypatch):
@@ -402,6 +199,148 @@ def test_an_unknown_bare_name_lists_the_known_ones(live: Checkout):
     printed = live.run("prefect", "deployment", "run", "train-val", check=False)
     assert "no deployment 'train-val'" in printed.replace("\n", " ")
     assert "Traceback" not in printed
+
+
+@pytest.fixture(scope="module")
+def deployment(live: Checkout) -> str:
+    """The id of a deployment that an attacker wants to run."""
+    return live.request("/deployments/name/ingest/ingest")["id"]
+
+
+@pytest.fixture
+def foreign_page() -> Iterator[str]:
+    """An empty page of a server on another port of this machine."""
+
+    class Page(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200)
+            self.send_header("Content-Type", "text/html")
+            self.end_headers()
+
+        def log_message(self, *_):
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Page) as server:
+        threading.Thread(target=server.serve_forever).start()
+        yield f"http://127.0.0.1:{server.server_port}/"
+        server.shutdown()
+
+
+def tried(page: Browser, url: str, body: dict) -> dict[str, str]:
+    """What the page in the browser gets for requests and a websocket to `url`."""
+    return page.run(TRY.replace("URL", json.dumps(url)).replace("BODY", json.dumps(body)))
+
+
+def runs(live: Checkout) -> int:
+    return len(live.flow_runs("ingest"))
+
+
+def test_a_page_of_another_port_cannot_use_prefect(live: Checkout, deployment, foreign_page):
+    url = f"{live.api}/deployments/{deployment}/create_flow_run"
+    with browser() as page:
+        page.open(foreign_page)
+        assert tried(page, url, COMMAND) == REFUSED
+        assert tried(page, f"{live.api}/events/in", {}) == REFUSED
+        assert runs(live) == 0
+        page.open(live.api.replace("/api", "/v2/login"))
+        headers = {**live.login(), **live.csrf(), "content-type": "application/json"}
+        how = {"method": "POST", "headers": headers, "body": json.dumps(LATER)}
+        assert page.run(f"fetch('{url}', {json.dumps(how)}).then((it) => it.status)") == 201
+        assert runs(live) == 1
+
+
+def test_a_page_of_another_port_cannot_use_mlflow_although_the_browser_is_logged_in(
+    live: Checkout, foreign_page
+):
+    """The browser sends what it knows of a server with every request to it."""
+    server = f"http://127.0.0.1:{live.mlflow_port}"
+    url = f"{server}/ajax-api/2.0/mlflow/experiments/create"
+    create = "fetch(URL, {method: 'POST', body: '{\"name\": \"mine\"}', headers: JSON})"
+    create = create.replace("URL", f"'{url}'").replace(
+        "JSON", "{'content-type':'application/json'}"
+    )
+    with browser() as page:
+        page.open_with_login(server, (live.root / ".rrf/login").read_text().strip())
+        assert page.run(f"{create}.then((it) => it.status)") == 200
+        page.open(foreign_page)
+        assert tried(page, url, {"name": "evil"}) == REFUSED
+        page.open(server)
+        assert page.run(create + ".then((it) => it.json()).then((it) => it.error_code)") == (
+            "RESOURCE_ALREADY_EXISTS"
+        )
+        evil = create.replace("mine", "evil")
+        assert page.run(f"{evil}.then((it) => it.status)") == 200  # it was not there yet
+
+
+def test_a_page_whose_name_was_made_to_lead_here_is_answered_by_no_server(live: Checkout):
+    """DNS rebinding: for the browser, page and server are the same site."""
+    rule = "--host-resolver-rules=MAP evil.example 127.0.0.1"
+    for port in (live.prefect_port, live.mlflow_port):
+        with browser(rule) as page:
+            page.open(f"http://evil.example:{port}/")
+            assert "answers to 127.0.0.1 only" in page.run("document.body.innerText")
+
+
+ASK = r"""
+exec 3<>"/dev/tcp/127.0.0.1/$1"
+printf '%s HTTP/1.1\r\nHost: 127.0.0.1:%s\r\nConnection: close\r\n' "$2" "$1" >&3
+printf 'Content-Type: application/json\r\nContent-Length: %s\r\n\r\n%s' "${#3}" "$3" >&3
+head -n 1 <&3
+"""
+
+
+def test_another_user_of_the_machine_can_use_no_server(live: Checkout, deployment):
+    if os.getuid() != 0:
+        pytest.skip("only root can act as another user")
+    before, body = runs(live), json.dumps({"name": "evil", **COMMAND})
+    for port, what, status in (
+        (live.prefect_port, f"POST /api/deployments/{deployment}/create_flow_run", "403"),
+        (live.prefect_port, "GET /api/csrf-token?client=me", "401"),
+        (live.mlflow_port, "POST /api/2.0/mlflow/experiments/create", "401"),
+        (live.mlflow_port, "GET /ajax-api/2.0/mlflow/experiments/get?experiment_id=0", "401"),
+    ):
+        words = ["bash", "-c", ASK, "bash", str(port), what, body]
+        other = {"user": NOBODY, "group": NOBODY, "extra_groups": []}
+        answer = subprocess.check_output(words, text=True, **other)
+        assert answer.split()[1] == status, (what, answer)
+    assert runs(live) == before
+
+
+def test_whoever_may_start_runs_cannot_choose_how_the_worker_starts_them(
+    live: Checkout, deployment
+):
+    """A request with the login."""
+    program = (
+        "from prefect.client.orchestration import get_client\n"
+        "from prefect.exceptions import PrefectHTTPStatusError\n"
+        f"for values in ({COMMAND['job_variables']}, {{'env': {{}}}}, {{'working_dir': '/'}}):\n"
+        "    with get_client(sync_client=True) as client:\n"
+        "        ask = client.create_flow_run_from_deployment\n"
+        "        try:\n"
+        f"            ask('{deployment}', job_variables=values)\n"
+        "        except PrefectHTTPStatusError as error:\n"
+        "            print(error.response.status_code)\n"
+    )
+    before = runs(live)
+    assert live.run(sys.executable, "-c", program) == "422\n" * 3
+    assert runs(live) == before
+
+
+def test_the_login_is_for_its_user_only(live: Checkout):
+    file = live.root / ".rrf/login"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    user, _, secret = file.read_text().strip().partition(":")
+    assert (user, len(base64.urlsafe_b64decode(secret + "="))) == ("rrf", 32)
+    logs = "".join(log.read_text() for log in (live.root / ".rrf/logs").iterdir())
+    assert secret not in logs
+    database = (live.root / ".rrf/prefect/prefect.db").read_bytes()
+    assert secret.encode() not in database
+    started_as = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):  # it has ended
+            started_as.append(path.read_bytes())
+    assert any(b"infra.prefect_server" in words for words in started_as)
+    assert not any(secret.encode() in words for words in started_as)
 
 
 def test_cancelling_stops_training_and_saves_a_checkpoint(live: Checkout, tmp_path):

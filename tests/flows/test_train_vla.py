@@ -1,5 +1,6 @@
 """The whole of `train-vla` on a server for tests, with stand-ins for the commands: what is run in
-which order, on what, and what the registry has in the end. `test_live.py` runs the commands."""
+which order, on what, and what the registry has in the end. `test_live_flows.py` runs the
+commands."""
 
 import json
 from collections.abc import Mapping
