@@ -16,7 +16,7 @@ from rrf.orchestra.rollout_role import RolloutRole
 from rrf.runners.vla_rl.job_sources import GroupRound
 from tests.envs.foreign.configs import DotsCfg
 from tests.orchestra.conftest import assert_same, make_policy
-from tests.toy_simulator.configs import ToyCfg
+from tests.orchestra.toy import ToyCfg
 from tests.waiting import is_running, wait_for
 
 CFG = DotsCfg(num_envs=3)
