@@ -32,7 +32,6 @@ from rrf import processes, service_guard, service_records, workspace
 from rrf.mlflow_store import artifacts
 
 START_TIMEOUT_S = 180
-_PORT_TIMEOUT_S = 10  # a process that was killed on a busy machine still holds its port
 _STOP_TIMEOUT_S = 45  # the worker gives a flow 30 s to stop, the flow gives training 20 s
 _SERVICES = ("worker", "mlflow", "prefect")  # in the order in which they stop
 _LEASES = "prefect.server.concurrency.lease_storage"
@@ -360,10 +359,7 @@ def is_healthy(url: str) -> bool:
 def check_ports(services: Sequence[Service]) -> None:
     """Raise ValueError for a port that is in use; the message names the variable to change it."""
     for service in services:
-        deadline = time.monotonic() + _PORT_TIMEOUT_S * bool(service_records.read(service.name))
-        while not (is_free := ports.is_free(service.port)) and time.monotonic() < deadline:
-            time.sleep(0.2)
-        if not is_free:
+        if not ports.is_free(service.port):
             other = f"{_variable(service)}={service.port + 100} rrf services up"
             raise ValueError(
                 f"port {service.port} for the {service.title} is in use by another program;"
