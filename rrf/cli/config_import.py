@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from rrf import atomic
 from rrf.cli.options import Imports, check_output, import_modules
 
 
@@ -61,6 +62,5 @@ def import_config(
         if row.ours == "init_from":
             typer.echo(f"it begins with {row.path}: {row.text}", err=True)
     if out is not None:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(text, encoding="utf-8")
+        atomic.write_text(out, text)
         typer.echo(f"training file {out}: rrf train {out} init_from=CHECKPOINT")

@@ -2,10 +2,8 @@
 
 from rrf.envs.calvin.configs import CAMERAS, CalvinCfg
 from rrf.envs.calvin.tasks import INSTRUCTIONS
-from rrf.networks.configs import InstructionEncoderCfg
-from rrf.networks.vocabulary import vocabulary_of
 from rrf.policies.vla.configs import CompactVLACfg
-from rrf.presets.vla_rl import other_simulator_grpo, two_views_sft
+from rrf.presets.vla_rl import other_simulator_grpo, other_simulator_sft
 from rrf.runners.supervised.configs import SupervisedRunnerCfg
 from rrf.runners.vla_rl.configs import VLARLRunnerCfg
 
@@ -14,19 +12,9 @@ _TASKS = ("open_drawer", "move_slider_left", "turn_on_led", "lift_red_block_tabl
 
 def calvin_all_sft() -> SupervisedRunnerCfg:
     """Imitation of eight demonstrations of each of the 34 tasks, for chains of instructions."""
-    cfg = two_views_sft()
-    policy = cfg.policy.replace(
-        cameras=list(CAMERAS),
-        state_dim=len(CalvinCfg.state_names),
-        action_dim=CalvinCfg().action_dim,
-        instruction_encoder=InstructionEncoderCfg(vocabulary=vocabulary_of(INSTRUCTIONS.values())),
-    )
-    return cfg.replace(
-        experiment_name="compact-vla-calvin-all",
-        dataset="calvin-demo",
-        policy=policy,
-        max_steps=1500,
-    )
+    env = CalvinCfg(cameras=list(CAMERAS))
+    cfg = other_simulator_sft("compact-vla-calvin-all", "calvin-demo", env, INSTRUCTIONS.values())
+    return cfg.replace(max_steps=1500)
 
 
 def calvin_sft() -> SupervisedRunnerCfg:

@@ -1,28 +1,20 @@
 """ManiSkill3: the compact policy by GRPO. The published families are in `rrf.presets.vla_pairs`."""
 
 from rrf.envs.maniskill.configs import INSTRUCTIONS, ManiskillCfg
-from rrf.networks.configs import InstructionEncoderCfg
-from rrf.networks.vocabulary import vocabulary_of
 from rrf.policies.vla.configs import CompactVLACfg
-from rrf.presets.vla_rl import other_simulator_grpo, two_views_sft
+from rrf.presets.vla_rl import other_simulator_grpo, other_simulator_sft
 from rrf.runners.supervised.configs import SupervisedRunnerCfg
 from rrf.runners.vla_rl.configs import VLARLRunnerCfg
 from rrf.runners.vla_rl.early_stop_configs import EarlyStopCfg
 
 _CAMERAS = ("workspace", "hand_camera")
 _CFG = ManiskillCfg(num_envs=8, max_episode_steps=50, cameras=list(_CAMERAS))
-_SIZES = {"state_dim": len(_CFG.state_names), "action_dim": _CFG.action_dim}
 
 
 def compact_vla_maniskill() -> SupervisedRunnerCfg:
     """Imitation of demonstrations, seen from the front and from the hand."""
-    cfg = two_views_sft()
-    words = InstructionEncoderCfg(vocabulary=vocabulary_of(INSTRUCTIONS.values()))
-    return cfg.replace(
-        experiment_name="compact-vla-maniskill",
-        dataset="maniskill-demo",
-        policy=cfg.policy.replace(cameras=list(_CAMERAS), instruction_encoder=words, **_SIZES),
-    )
+    texts = INSTRUCTIONS.values()
+    return other_simulator_sft("compact-vla-maniskill", "maniskill-demo", _CFG, texts)
 
 
 def maniskill_grpo_compact() -> VLARLRunnerCfg:

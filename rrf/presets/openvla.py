@@ -59,31 +59,14 @@ def openvla_laptop() -> SupervisedRunnerCfg:
 
 
 def openvla_oft_laptop() -> SupervisedRunnerCfg:
-    """OpenVLA-OFT with 4 million parameters, on the demonstrations of Meta-World.
-
-    Images are not shifted: the towers know places by learned positions, and a shift of two pixels
-    hides by as much where an object is.
-    """
-    head = OFTRegressionHeadCfg(hidden_features=256)
-    cfg = _laptop("openvla-oft-laptop", head, random_weights="keep_variance")
-    return cfg.replace(
-        algorithm=BehaviorCloningCfg(augmentation=AugmentationCfg(shift_px=0, state_noise=0.02)),
-        optimizer=cfg.optimizer.replace(lr=1e-3),
-        max_steps=3400,
-        batch_size=16,
-    )
+    """OpenVLA-OFT with 4 million parameters, on the demonstrations of Meta-World."""
+    return _oft_laptop("openvla-oft-laptop", OFTRegressionHeadCfg(hidden_features=256))
 
 
 def openvla_oft_tokens_laptop() -> SupervisedRunnerCfg:
     """OpenVLA-OFT with tokens and 4 million parameters, on the demonstrations of Meta-World."""
     head = OFTTokenHeadCfg(num_reserved_tokens=0, uses_state=True)
-    cfg = _laptop("openvla-oft-tokens-laptop", head, random_weights="keep_variance")
-    return cfg.replace(
-        algorithm=BehaviorCloningCfg(augmentation=AugmentationCfg(shift_px=0, state_noise=0.02)),
-        optimizer=cfg.optimizer.replace(lr=1e-3),
-        max_steps=3400,
-        batch_size=16,
-    )
+    return _oft_laptop("openvla-oft-tokens-laptop", head)
 
 
 def _fine_tuning(
@@ -118,6 +101,18 @@ def _fine_tuning(
         device="cuda",
         save_interval=2500,
         validation_interval=2500,
+    )
+
+
+def _oft_laptop(name: str, head: ActionHeadCfg) -> SupervisedRunnerCfg:
+    """Images are not shifted: the towers know places by learned positions, and a shift of two
+    pixels hides by as much where an object is."""
+    cfg = _laptop(name, head, random_weights="keep_variance")
+    return cfg.replace(
+        algorithm=BehaviorCloningCfg(augmentation=AugmentationCfg(shift_px=0, state_noise=0.02)),
+        optimizer=cfg.optimizer.replace(lr=1e-3),
+        max_steps=3400,
+        batch_size=16,
     )
 
 

@@ -1,10 +1,8 @@
 """The compact policy on robosuite: imitation of a few demonstrations, then GRPO."""
 
 from rrf.envs.robosuite.configs import INSTRUCTIONS, RobosuiteCfg
-from rrf.networks.configs import InstructionEncoderCfg
-from rrf.networks.vocabulary import vocabulary_of
 from rrf.policies.vla.configs import CompactVLACfg
-from rrf.presets.vla_rl import other_simulator_grpo, two_views_sft
+from rrf.presets.vla_rl import other_simulator_grpo, other_simulator_sft
 from rrf.runners.supervised.configs import SupervisedRunnerCfg
 from rrf.runners.vla_rl.configs import VLARLRunnerCfg
 
@@ -13,19 +11,9 @@ _CAMERAS = ("agentview", "robot0_eye_in_hand")
 
 def robosuite_sft() -> SupervisedRunnerCfg:
     """Imitation of a demonstration of each task, from random weights; more need more steps."""
-    cfg = two_views_sft()
-    policy = cfg.policy.replace(
-        cameras=list(_CAMERAS),
-        state_dim=len(RobosuiteCfg.state_names),
-        action_dim=RobosuiteCfg().action_dim,
-        instruction_encoder=InstructionEncoderCfg(vocabulary=vocabulary_of(INSTRUCTIONS.values())),
-    )
-    return cfg.replace(
-        experiment_name="compact-vla-robosuite",
-        dataset="robosuite-demo",
-        policy=policy,
-        max_steps=300,
-    )
+    env, texts = RobosuiteCfg(cameras=list(_CAMERAS)), INSTRUCTIONS.values()
+    cfg = other_simulator_sft("compact-vla-robosuite", "robosuite-demo", env, texts)
+    return cfg.replace(max_steps=300)
 
 
 def robosuite_grpo() -> VLARLRunnerCfg:

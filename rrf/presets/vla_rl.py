@@ -3,10 +3,15 @@
 The splits have fixed seeds: demonstrations 777, training 42, validation 2024, test 4242.
 """
 
+from collections.abc import Iterable
+
 from rrf.algorithms.vla.configs import DecoupledCfg, GRPOCfg, ReinforceCfg, VLAPPOCfg
 from rrf.algorithms.vla.residual_sac_configs import ResidualSACCfg
+from rrf.envs.foreign.configs import ForeignVecEnvCfg
 from rrf.envs.metaworld.configs import MetaWorldCfg
 from rrf.envs.metaworld.tasks import INSTRUCTIONS, TASKS
+from rrf.networks.configs import InstructionEncoderCfg
+from rrf.networks.vocabulary import vocabulary_of
 from rrf.policies.vla.configs import (
     DiscreteTokenHeadCfg,
     FlowMatchingHeadCfg,
@@ -116,6 +121,20 @@ def metaworld_grpo_two_views() -> VLARLRunnerCfg:
         validation_interval=8,
         max_rounds=24,
     )
+
+
+def other_simulator_sft(
+    name: str, dataset: str, env: ForeignVecEnvCfg, instructions: Iterable[str]
+) -> SupervisedRunnerCfg:
+    """Imitation of two views in another simulator, by a policy that fits `env`."""
+    cfg = two_views_sft()
+    policy = cfg.policy.replace(
+        cameras=list(env.cameras),
+        state_dim=env.state_dim,
+        action_dim=env.action_dim,
+        instruction_encoder=InstructionEncoderCfg(vocabulary=vocabulary_of(instructions)),
+    )
+    return cfg.replace(experiment_name=name, dataset=dataset, policy=policy)
 
 
 def other_simulator_grpo() -> VLARLRunnerCfg:
