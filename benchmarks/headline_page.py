@@ -38,10 +38,13 @@ def overview() -> str:
 def details() -> str:
     """The other experiments by task."""
     parts = []
-    drawn_tasks = {name: experiments.experiment_of(name) for name in experiments.measured_draws()}
+    draws = [*experiments.measured_draws(), *experiments.measured_draws(experiments.TRIED)]
+    drawn_tasks = {name: experiments.experiment_of(name) for name in draws}
     for name, experiment in (_reinforced() | drawn_tasks).items():
         if name != HEADLINE and any("wall_s" in r for r in experiments.results_of(name)):
-            command = name.replace(experiments.DRAWN, "drawn --tasks-seed ")
+            command = name
+            if name in drawn_tasks:
+                command = name.replace("-", " --tasks-seed ")
             heading = f"### {experiment.title}\n\n`python -m benchmarks.vla_rl {command}`, "
             parts.append(heading + _by_task(name))
     return "\n".join(parts)
@@ -71,9 +74,7 @@ def drawn() -> str:
     if known:
         means = [f"**{statistics.fmean(r[when] for r in known):.1%}**" for when in _RECIPE]
         tests = [paired(known, STAGES[when], when) for when in _RECIPE]
-        cells = [
-            f"{mean}{f'; {test}' if test else ''}" for mean, test in zip(means, tests, strict=True)
-        ]
+        cells = map(_joined, means, tests)
         minutes = statistics.fmean(r["wall_s"] for r in known) / 60
         rows.append(("mean", *cells, "", f"{minutes:.1f} min"))
     rows += [_drawn_row(result) for result in experiments.results_of(experiments.FRESH)]
@@ -81,16 +82,42 @@ def drawn() -> str:
     return table(("tasks", *titles, "GRPO from the one demonstration", "all included"), rows)
 
 
+def tried() -> str:
+    """The draws of six tasks whose repetitions were found by trial and error, and their mean; each
+    step with its test against the one before."""
+    results = [
+        experiments.results_of(name)[0] for name in experiments.measured_draws(experiments.TRIED)
+    ]
+    rows = []
+    for result in results:
+        steps = (paired([result], STAGES[when], when) for when in _RECIPE)
+        rates = (_rate(result, when) for when in _RECIPE)
+        minutes = f"{result['cpu_s'] / 60:.0f} CPU-min"
+        rows.append((_tasks(result), *map(_joined, rates, steps), minutes))
+    if results:
+        means = (f"**{statistics.fmean(r[when] for r in results):.1%}**" for when in _RECIPE)
+        steps = (paired(results, STAGES[when], when) for when in _RECIPE)
+        minutes = f"{statistics.fmean(r['cpu_s'] for r in results) / 60:.0f} CPU-min"
+        rows.append(("mean", *map(_joined, means, steps), minutes))
+    titles = ("one demonstration, imitated", "bent by trial and error, imitated", "after GRPO")
+    return table(("tasks", *titles, "all included"), rows)
+
+
+def _joined(rate: str, test: str) -> str:
+    return f"{rate}; {test}" if test else rate
+
+
+def _tasks(result: dict) -> str:
+    return ", ".join(task.removesuffix("-v3") for task in result["by_task"])
+
+
 def _drawn_row(result: dict) -> tuple[str, ...]:
-    tasks = ", ".join(task.removesuffix("-v3") for task in result["by_task"])
-    cells = []
-    for when, since in STAGES.items():
-        test = paired([result], since, when) if when in result else ""
-        cells.append(
-            f"{_rate(result, when)}{f'; {test}' if test else ''}" if when in result else ""
-        )
+    cells = [
+        _joined(_rate(result, when), paired([result], since, when)) if when in result else ""
+        for when, since in STAGES.items()
+    ]
     minutes = f"{result['wall_s'] / 60:.1f} min" if "wall_s" in result else ""
-    return (tasks, *cells, minutes)
+    return (_tasks(result), *cells, minutes)
 
 
 def paired(results: list[dict], since: str | None, when: str) -> str:

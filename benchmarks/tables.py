@@ -101,6 +101,7 @@ def pages() -> dict[Path, str]:
         docs / "reinforcement-learning.md": {
             "headline": headline_page.overview(),
             "drawn": headline_page.drawn(),
+            "tried": headline_page.tried(),
         },
         docs / "models.md": {
             "families": headline_page.families(),

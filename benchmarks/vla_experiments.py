@@ -8,7 +8,6 @@ results go to `docs/benchmarks/headline/<name>.json`, one entry per seed. The sp
 import dataclasses
 import json
 import shutil
-import time
 import typing
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,12 +25,19 @@ from rrf.presets.compact_vla import TARGET_TASKS
 from rrf.runners.checkpoints import checkpoint
 
 RESULTS = record.RESULTS / "headline"
-DRAWN = "drawn-"
+DRAWN, TRIED = "drawn-", "tried-"
+"""Six tasks drawn by a seed, from one demonstration of each, which is repeated where the simulator
+says that object and goal are, or bent by trial and error until it solves the task."""
 FRESH = f"{DRAWN}77"
 """A draw that nobody had used when everything was settled; the other draws are 0, 1 and 2."""
 SIX_TASKS = "configs/protocols/metaworld-headline.yaml"
 _ALL_TASKS = "configs/protocols/metaworld-mt50.yaml"
 _TWO_VIEWS = "configs/protocols/metaworld-two-views.yaml"
+
+
+class _Cost(typing.NamedTuple):
+    wall_s: float
+    cpu_s: float  # of all processes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,6 +48,7 @@ class Recordings:
     episodes: int  # per task
     max_steps: int  # largest number of actions in a demonstration
     demonstrations: int | None = None  # of the expert, per task; the others repeat them
+    trials: int | None = None  # of an initial state, by which the repetitions are found
     noise: Sequence[float] = (0.0, 0.4)
     cameras: Sequence[str] = ("corner2",)
     env: str = "metaworld"
@@ -70,6 +77,7 @@ EARLY_STOP = ("early_stop={}", "inference_batch=8")  # episodes without hope end
 _ONE_DEMO = "compact-vla-one-demo"
 _VIEWS = ("workspace", "gripperPOV")
 _NUM_VIDEOS = 12  # of each evaluation of chosen tasks: failures are to be looked at
+_TRIALS = 200  # of an initial state at most
 _SHOWN_STEPS = 300  # of imitation of the demonstrations that the expert has shown, as in _ONE_DEMO
 _FAMILIES = {
     "compact-vla-pretrain": "compact policy",
@@ -92,12 +100,14 @@ _HELD_OUT = ("bin-picking-v3", "box-close-v3", "door-lock-v3", "door-unlock-v3",
 """The test tasks of Meta-World's ML45."""
 
 
-def _repeated(tasks: Sequence[str], demonstrations: int) -> Recordings:
+def _repeated(tasks: Sequence[str], demonstrations: int, trials: int | None = None) -> Recordings:
     """Demonstrations seen by two cameras and repeated in other initial states."""
-    return Recordings(tasks, 50, 100, demonstrations, noise=(0.0, 0.2), cameras=_VIEWS)
+    return Recordings(tasks, 50, 100, demonstrations, trials, noise=(0.0, 0.2), cameras=_VIEWS)
 
 
-def _any_tasks(title: str, tasks: Sequence[str], pretrained: str | None = None) -> Experiment:
+def _any_tasks(
+    title: str, tasks: Sequence[str], pretrained: str | None = None, trials: int | None = None
+) -> Experiment:
     """The recipe for any tasks: one demonstration of each, repeated in other initial states, then
     imitation and GRPO."""
     return Experiment(
@@ -107,7 +117,7 @@ def _any_tasks(title: str, tasks: Sequence[str], pretrained: str | None = None) 
         rl_overrides=(f"tasks=[{','.join(tasks)}]",),
         protocol=_TWO_VIEWS,
         tasks=tasks,
-        recordings=_repeated(tasks, demonstrations=1),
+        recordings=_repeated(tasks, demonstrations=1, trials=trials),
         pretrained=pretrained,
     )
 
@@ -191,22 +201,30 @@ EXPERIMENTS = {
 }  # fmt: skip
 
 
-def drawn(tasks_seed: int) -> Experiment:
+def drawn(tasks_seed: int, trials: int | None = None) -> Experiment:
     """The recipe for any tasks, on six drawn by a seed."""
     tasks = metaworld_tasks.drawn(tasks_seed)
-    return _any_tasks(f"GRPO, two views, tasks drawn by seed {tasks_seed}", tasks)
+    title = f"GRPO, two views, tasks drawn by seed {tasks_seed}"
+    return _any_tasks(title, tasks, trials=trials)
 
 
-def measured_draws() -> list[str]:
-    """Names of the drawn experiments that have results, by the seed of the draw."""
-    names = [path.stem for path in RESULTS.glob(f"{DRAWN}*.json")]
-    return sorted(names, key=lambda name: int(name.removeprefix(DRAWN)))
+def measured_draws(kind: str = DRAWN) -> list[str]:
+    """Names of the experiments of a kind that have results, by the seed of the draw."""
+    names = [path.stem for path in RESULTS.glob(f"{kind}*.json")]
+    return sorted(names, key=seed_of_draw)
+
+
+def seed_of_draw(name: str) -> int:
+    """The seed in drawn-N or tried-N."""
+    return int(name.partition("-")[2])
 
 
 def experiment_of(name: str) -> Experiment:
-    """The experiment with a name: a key of `EXPERIMENTS`, or drawn-N."""
+    """The experiment with a name: a key of `EXPERIMENTS`, drawn-N or tried-N."""
     if name.startswith(DRAWN):
-        return drawn(int(name.removeprefix(DRAWN)))
+        return drawn(seed_of_draw(name))
+    if name.startswith(TRIED):
+        return drawn(seed_of_draw(name), _TRIALS)
     return EXPERIMENTS[name]
 
 
@@ -214,7 +232,7 @@ def run(name: str, seed: int, resumes: bool = False, alone: bool = False) -> dic
     """Measure one experiment with one seed and merge it into its file.
 
     Args:
-        name: A key of `EXPERIMENTS`, or drawn-N.
+        name: A key of `EXPERIMENTS`, drawn-N or tried-N.
         seed: Seed of training; demonstrations and initial states do not depend on it.
         resumes: Continue what an earlier call left in `.rrf/headline/` instead of starting over.
         alone: Also reinforce the policy that imitated the expert's demonstrations without their
@@ -225,11 +243,11 @@ def run(name: str, seed: int, resumes: bool = False, alone: bool = False) -> dic
     if not resumes:
         shutil.rmtree(folder, ignore_errors=True)
     words, threads = [*experiment.sft_overrides, f"seed={seed}"], experiment.sft_threads
-    seconds = []  # of each stage
+    costs: list[_Cost] = []  # of each stage
     if experiment.recordings:
-        dataset, recording_s = _dataset(name, experiment.recordings)
+        dataset, cost = _dataset(name, experiment.recordings)
         words.append(f"dataset={dataset}")
-        seconds.append(recording_s)
+        costs.append(cost)
     if experiment.pretrained:
         words.append(f"init_from={_fine_tuned(experiment.pretrained, seed)['checkpoint']}")
     protocol = _protocol(experiment, folder)
@@ -237,16 +255,16 @@ def run(name: str, seed: int, resumes: bool = False, alone: bool = False) -> dic
     tuned = _folder(experiment.after or name, seed) / "sft"
     if experiment.after and (tuned / "result.json").is_file():
         trained = parent = _fine_tuned(experiment.after, seed)
-        seconds.append(parent["wall_s"])
+        costs.append(_Cost(parent["wall_s"], parent["cpu_s"]))
     else:
-        trained = parent = _train(seconds, experiment.sft, tuned, words, threads)
+        trained = parent = _train(costs, experiment.sft, tuned, words, threads)
     before = None
     if experiment.rl:
-        before = _evaluate(seconds, parent["checkpoint"], protocol, folder / "before", videos)
+        before = _evaluate(costs, parent["checkpoint"], protocol, folder / "before", videos)
         overrides = [*experiment.rl_overrides, f"seed={seed}", f"init_from={parent['checkpoint']}"]
-        trained = _train(seconds, experiment.rl, folder / "rl", overrides)
-    after = _evaluate(seconds, trained["checkpoint"], protocol, folder / "after", videos)
-    wall_s, more = sum(seconds), {}
+        trained = _train(costs, experiment.rl, folder / "rl", overrides)
+    after = _evaluate(costs, trained["checkpoint"], protocol, folder / "after", videos)
+    cost, more = _Cost(*map(sum, zip(*costs, strict=True))), {}
     if experiment.recordings and (shown := experiment.recordings.demonstrations):
         if before:
             more["imitated"] = before
@@ -264,7 +282,7 @@ def run(name: str, seed: int, resumes: bool = False, alone: bool = False) -> dic
             more["alone"] = _evaluate(
                 [], found["checkpoint"], protocol, folder / "after-alone", videos
             )
-    result = _result(seed, before, after, trained if experiment.rl else {}, wall_s)
+    result = _result(seed, before, after, trained if experiment.rl else {}, cost)
     for stage, evaluation in more.items():
         rate = evaluation.overall
         result |= {stage: rate.rate, f"bounds_{stage}": [rate.low, rate.high]}
@@ -318,14 +336,15 @@ def _path(name: str) -> Path:
 
 
 def _result(
-    seed: int, before: Evaluation | None, after: Evaluation, trained: dict, wall_s: float
+    seed: int, before: Evaluation | None, after: Evaluation, trained: dict, cost: _Cost
 ) -> dict:
     return {
         "seed": seed,
         "commit": record.commit(),
         "before": before.overall.rate if before else None,
         "after": after.overall.rate,
-        "wall_s": round(wall_s, 1),
+        "wall_s": round(cost.wall_s, 1),
+        "cpu_s": round(cost.cpu_s, 1),
         "rl_wall_s": round(trained.get("wall_s", 0.0), 1),
         "episodes": trained["validations"][-1]["episodes"] if trained else 0,
         "bounds_before": [before.overall.low, before.overall.high] if before else None,
@@ -353,11 +372,11 @@ def _protocol(experiment: Experiment, folder: Path) -> str:
     return str(written)
 
 
-def _dataset(name: str, recordings: Recordings) -> tuple[Path, float]:
+def _dataset(name: str, recordings: Recordings) -> tuple[Path, _Cost]:
     """Record, convert and publish demonstrations under `.rrf/headline/`; existing ones are kept.
 
     Returns:
-        The dataset, and the seconds that all of it took.
+        The dataset, and what all of it took.
     """
     from rrf.data.conversion.convert import convert
     from rrf.data.conversion.dataset_cfg import load_dataset_cfg
@@ -366,8 +385,9 @@ def _dataset(name: str, recordings: Recordings) -> tuple[Path, float]:
 
     root = workspace.state() / "headline" / f"{name}-data"
     seconds = root / "seconds.json"
-    if not seconds.is_file():
-        begin = time.perf_counter()
+    if seconds.is_file():
+        return root / "published", _Cost(*json.loads(seconds.read_text()))
+    with Stopwatch() as watch:
         cameras = recordings.cameras
         words = ["--env", recordings.env, "--action-repeat", str(recordings.action_repeat)]
         words += ["--tasks", ",".join(recordings.tasks), "--episodes", str(recordings.episodes)]
@@ -375,6 +395,8 @@ def _dataset(name: str, recordings: Recordings) -> tuple[Path, float]:
         words += [word for std in recordings.noise for word in ("--noise", str(std))]
         if recordings.demonstrations:
             words += ["--demonstrations", str(recordings.demonstrations)]
+        if recordings.trials:
+            words += ["--trials", str(recordings.trials)]
         run_rrf("data", "collect", *words, "--out", str(root / "raw"))
         cfg = load_dataset_cfg(f"{recordings.env}-demo").replace(
             name=name, cameras={camera: f"obs/{camera}_image" for camera in cameras}
@@ -388,27 +410,33 @@ def _dataset(name: str, recordings: Recordings) -> tuple[Path, float]:
         report = validate(name, root / "converted", cfg.checks, root / "report")
         assert report.passed, f"see {root / 'report'}"
         publish(root / "converted", root / "report", root / "published")
-        atomic.write_json(seconds, time.perf_counter() - begin)
-    return root / "published", json.loads(seconds.read_text())
+    cost = _Cost(watch.wall_s, watch.cpu_s)
+    atomic.write_json(seconds, cost)
+    return root / "published", cost
 
 
-def _train(seconds: list[float], *words: typing.Any) -> dict:
-    """`train`, whose seconds are appended; of a resumed run, those of all its calls."""
+def _train(costs: list[_Cost], *words: typing.Any) -> dict:
+    """`train`, whose cost is appended; of a resumed run, that of all its calls."""
     with Stopwatch() as watch:
         result = train(*words)
-    seconds.append(max(result["wall_s"], watch.wall_s))
+    costs.append(_later(result, watch))
     return result
 
 
 def _evaluate(
-    seconds: list[float], checkpoint: str, protocol: str, out: Path, num_videos: int = 0
+    costs: list[_Cost], checkpoint: str, protocol: str, out: Path, num_videos: int = 0
 ) -> Evaluation:
-    """What `rrf eval` finds, and found before if the experiment is resumed; its seconds are
+    """What `rrf eval` finds, and found before if the experiment is resumed; its cost is
     appended."""
     with Stopwatch() as watch:
         if not (out / FILE_NAME).is_file():
             words = ["--protocol", protocol, "--out", str(out), "--workers", "2"]
             run_rrf("eval", checkpoint, *words, "--num-videos", str(num_videos))
         report = Evaluation.load(out)
-    seconds.append(max(report.timings["wall_s"], watch.wall_s))
+    costs.append(_later(report.timings, watch))
     return report
+
+
+def _later(facts: dict, watch: Stopwatch) -> _Cost:
+    """What a command cost: by its own account, or as seen from here if that is more."""
+    return _Cost(max(facts["wall_s"], watch.wall_s), max(facts["cpu_s"], watch.cpu_s))

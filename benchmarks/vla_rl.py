@@ -16,6 +16,10 @@ repeated in other initial states, then imitation and GRPO; half an hour per draw
 GRPO also starts from the imitated demonstration itself, without its repetitions. `--tasks-seed 77`
 measures the draw that nobody had used, under `fresh_success_...`.
 
+`tried --tasks-seed 0 1 2` measures `one_demo_rl_success`, and the stages before it: the same
+tasks without a look at where object and goal are. How the demonstration must be bent in other
+initial states is found by trial and error.
+
 `pipeline_ratio`, `plan_error`, and `ray_over_inline_ratio` with `weight_sync_s`, are explained in
 `benchmarks.vla_rl_roles`; they take minutes.
 
@@ -138,18 +142,33 @@ def _drawn(bench: Bench) -> list[dict]:
     known = [name for name in names if name != experiments.FRESH]
     fresh = [name for name in names if name == experiments.FRESH]
     return [
-        *_means(bench, "drawn_success", known),
-        *(_means(bench, "fresh_success", fresh) if fresh else ()),
+        *_means(bench, "drawn_success_{}", known),
+        *(_means(bench, "fresh_success_{}", fresh) if fresh else ()),
+    ]
+
+
+def _tried(bench: Bench) -> list[dict]:
+    """The published numbers of drawn tasks that are learned by trial and error from one
+    demonstration: means over all draws, also those of earlier calls."""
+    for tasks_seed in bench.options.tasks_seed:
+        _run(bench, f"{experiments.TRIED}{tasks_seed}", 0)
+    names = experiments.measured_draws(experiments.TRIED)
+    return [
+        number | {"id": number["id"].removesuffix("_after")}
+        for number in _means(bench, "one_demo_rl_success_{}", names)
     ]
 
 
 def _means(bench: Bench, id: str, names: list[str]) -> list[dict]:
-    """The mean of each stage over these draws, and its test against the stage before."""
+    """The mean of each stage over these draws, and its test against the stage before; `id` has a
+    place for the stage."""
     results = [experiments.results_of(name)[0] for name in names]
-    seeds = [int(name.removeprefix(experiments.DRAWN)) for name in names]
+    seeds = [experiments.seed_of_draw(name) for name in names]
     command = f"{bench.command} --tasks-seed {' '.join(map(str, seeds))}"
     return [
-        bench.number(f"{id}_{when}", statistics.mean(r[when] for r in results), "of 1", seeds=seeds)
+        bench.number(
+            id.format(when), statistics.mean(r[when] for r in results), "of 1", seeds=seeds
+        )
         | {"command": command, "paired": headline_page.paired(results, since, when)}
         for when, since in headline_page.STAGES.items()
         if all(when in result for result in results)
@@ -184,13 +203,16 @@ IDS: dict[str, Measure] = {
     vla_rl_roles.RAY: vla_rl_roles.ray_over_inline,
     vla_rl_roles.SYNC: vla_rl_roles.ray_over_inline,
     "drawn": _drawn,
+    "tried": _tried,
     **{alias: _EXPERIMENTS[name] for name, alias in _ALIASES.items()},
     **_EXPERIMENTS,
 }
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--tasks-seed", nargs="+", type=int, default=[0, 1, 2], help="for drawn")
+    parser.add_argument(
+        "--tasks-seed", nargs="+", type=int, default=[0, 1, 2], help="for drawn and tried"
+    )
     parser.add_argument("--seeds", nargs="+", type=int, help="of training; 0, headline: 0 1 2")
     parser.add_argument("--alone", action="store_true", help="drawn: GRPO without repetition too")
     parser.add_argument("--resume", action="store_true", help="continue an interrupted call")

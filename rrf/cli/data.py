@@ -48,6 +48,13 @@ def collect(
             help="Episodes that the expert shows; the others repeat them in other initial states."
         ),
     ] = None,
+    trials: Annotated[
+        int | None,
+        typer.Option(
+            help="With --demonstrations: bend them at random, at most this often in an initial "
+            "state, until the task is solved; nothing else is asked of the simulator."
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the initial states and the noise.")] = 777,
     noise: Annotated[
         list[float],
@@ -122,6 +129,7 @@ def collect(
         tasks=named or list(DEMO_TASKS),
         episodes=episodes,
         demonstrations=demonstrations,
+        trials=trials,
         seed=seed,
         action_noise=noise,
         out=str(out or workspace.home() / "datasets" / "raw" / env),

@@ -6,9 +6,10 @@ action. With action noise (DART, arXiv:1703.09327) the executed action is the ex
 noise on the config's `noisy_dimensions`, most often dx, dy, dz. The recorded action is the expert's
 own answer to the state that was really visited, so that a cloned policy sees how to recover. With
 `demonstrations`, the expert shows that many episodes only; the others repeat them in other initial
-states (`rrf.envs.metaworld.replay`). Attempts are numbered, and
-the successful ones with the lowest numbers are kept. An episode ends with the action that solves
-the task: the frame of this action has success = 1 and done = 1, and no frame follows it.
+states (`rrf.envs.metaworld.replay`). Where the hand must go then, the simulator says or, with
+`trials`, trial and error (`rrf.envs.demonstrations.trials`). Attempts are numbered, and the
+successful ones with the lowest numbers are kept. An episode ends with the action that solves the
+task: the frame of this action has success = 1 and done = 1, and no frame follows it.
 
 The same configuration gives the same bytes. The noise depends on (seed, task, attempt) alone.
 Neither the number of processes nor the number of slots changes an episode.
@@ -45,6 +46,10 @@ class CollectCfg(Cfg):
     """Episodes per task that the expert shows, the shortest of five times as many. All others
     repeat one of them in another initial state, and are kept if they succeed; where too few do,
     there are fewer episodes. null: the expert shows all."""
+    trials: int | None = None
+    """With `demonstrations`: find how the demonstration must be bent in an initial state by trying
+    at random, at most this often, until the task is solved (`rrf.envs.demonstrations.trials`).
+    null: the simulator says where object and goal are."""
     seed: int = 777
     """Seed of the initial states and of the noise. Where repeats need more initial states, they go
     on with those of seed + 1, seed + 2, …"""
@@ -91,6 +96,11 @@ class CollectCfg(Cfg):
                 f"demonstrations of {env.simulator} cannot be repeated in other initial states; "
                 "leave demonstrations out, then the expert shows all episodes"
             )
+        if self.trials is not None and (self.trials < 1 or self.demonstrations is None):
+            raise ValueError(
+                f"trials={self.trials} needs demonstrations to bend, and must be at least 1; give "
+                "demonstrations=1 too, or leave trials out"
+            )
         if not self.action_noise or min(self.action_noise) < 0:
             raise ValueError(f"action_noise={self.action_noise} must be a list of numbers >= 0")
         is_shown, num_states = self.demonstrations is None, env.num_initial_states
@@ -107,7 +117,8 @@ class CollectCfg(Cfg):
         """The metadata of a recording: how to rebuild its environment, and how it was made."""
         env = self.env
         single, multiple = {"camera": [*env.cameras, ""][0]}, {"cameras": list(env.cameras)}
-        repeated = {} if self.demonstrations is None else {"demonstrations": self.demonstrations}
+        counts = {"demonstrations": self.demonstrations, "trials": self.trials}
+        repeated = {name: count for name, count in counts.items() if count is not None}
         return {
             "env_name": task,
             "type": ENVS.name_of(type(env)),

@@ -2,13 +2,14 @@
 
 import collections
 import typing
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Mapping
 
 import numpy as np
 
 from rrf.config import TYPE_KEY, trust
 from rrf.data.formats.robomimic import write_robomimic
 from rrf.data.schema import Observation
+from rrf.envs.demonstrations import trials
 from rrf.envs.demonstrations.collect import CollectCfg
 from rrf.envs.metaworld.configs import ACTION_SCALE_M
 from rrf.envs.metaworld.replay import Demonstration, Replay
@@ -170,7 +171,13 @@ def _successes(
         tries = [waiting.popleft() for _ in range(num_attempts)]
         shown = _shortest(cfg, task, _play(cfg, task, env, tries, teacher))
         solved |= {attempt.number: attempt for attempt in shown}
-        teacher = _repeating(cfg, [attempt.demonstration() for attempt in shown])
+        demonstrations, bends = [attempt.demonstration() for attempt in shown], {}
+        if cfg.trials:
+            wanted = [waiting.popleft() for _ in range(cfg.episodes - len(shown))]
+            bends, num_trials = yield from _bends(cfg, task, demonstrations, wanted)
+            num_attempts += num_trials
+            waiting = collections.deque(sorted(bends))
+        teacher = _repeating(cfg, demonstrations, bends)
     while len(solved) < cfg.episodes:
         numbers = [waiting.popleft() for _ in range(min(cfg.episodes - len(solved), len(waiting)))]
         if not numbers and cfg.demonstrations:
@@ -206,10 +213,39 @@ def _showing(number: int) -> None:
     """Nothing is repeated: the expert shows every attempt."""
 
 
-def _repeating(cfg: CollectCfg, shown: list[Demonstration]) -> Callable[[int], Replay]:
-    """By the number of an attempt, who repeats which of the demonstrations."""
+def _repeating(
+    cfg: CollectCfg, shown: list[Demonstration], bends: Mapping[int, trials.Bend]
+) -> Callable[[int], Replay]:
+    """By the number of an attempt, who repeats which of the demonstrations, bent if it is said
+    how."""
     reach_m = ACTION_SCALE_M * cfg.env.action_repeat
-    return lambda number: Replay(shown[number % len(shown)], reach_m)
+    return lambda number: Replay(shown[number % len(shown)], reach_m, bends.get(number))
+
+
+def _bends(
+    cfg: CollectCfg, task: str, shown: list[Demonstration], numbers: list[int]
+) -> Generator[tuple[int, int], None, tuple[dict[int, trials.Bend], int]]:
+    """How the demonstrations must be bent in those of these attempts for which it was found, and
+    how often one was tried; no image is drawn. Yields how many episodes there will be, and 0
+    frames."""
+    assert cfg.trials
+    env = cfg.env.replace(num_envs=_SLOTS, chunk_length=1, cameras=[]).build()
+    found: dict[int, trials.Bend] = {}
+    num_trials = 0
+
+    def solved(bends: Mapping[int, trials.Bend]) -> list[int]:
+        nonlocal num_trials
+        num_trials += len(bends)
+        attempts = _play(cfg, task, env, bends, _repeating(cfg, shown, bends))
+        return [attempt.number for attempt in attempts if attempt.is_success]
+
+    try:
+        seed = (cfg.seed, cfg.env.tasks.index(task))
+        for found in trials.search(solved, numbers, cfg.trials, seed):
+            yield len(shown) + len(found), 0
+    finally:
+        env.close()
+    return found, num_trials
 
 
 def _attempt_numbers(cfg: CollectCfg) -> collections.deque[int]:

@@ -6,12 +6,15 @@ then on, it turns into the difference between the goals. Where nothing is moved,
 the object. A proportional correction keeps the hand on the shifted path.
 
 The positions of object and goal are the simulator's, known when data are made. No policy sees them.
+With a bend that was found by trial and error (`rrf.envs.demonstrations.trials`), they are not read.
 Nothing is promised: whoever repeats a demonstration keeps the episodes that succeed.
 """
 
 import typing
 
 import numpy as np
+
+from rrf.envs.demonstrations.trials import Bend, first_change
 
 _HAND, _OBJECT, _GOAL = slice(0, 3), slice(4, 7), slice(36, 39)
 _HAS_MOVED_M = 0.01  # more than objects settle by when an episode begins
@@ -29,15 +32,19 @@ class Demonstration(typing.NamedTuple):
 class Replay:
     """Has the contract of `rrf.envs.metaworld.env.Expert`. Make a new one for each episode."""
 
-    def __init__(self, demonstration: Demonstration, reach_m: float):
-        """`reach_m` is how far the hand's target moves in an action of 1."""
-        self._demonstration, self._reach_m = demonstration, reach_m
+    def __init__(self, demonstration: Demonstration, reach_m: float, bend: Bend | None = None):
+        """`reach_m` is how far the hand's target moves in an action of 1. A `bend` says by how much
+        the path is shifted; without one, the positions of object and goal do."""
+        self._demonstration, self._reach_m, self._bend = demonstration, reach_m, bend
         self._num_actions = len(demonstration.actions)
+        self._step = 0
+        if bend:
+            self._shifts, self._first_moved = bend, first_change(demonstration.actions[:, 3])
+            return
         objects = demonstration.observations[:, _OBJECT]
         has_moved = np.linalg.norm(objects - objects[0], axis=1) > _HAS_MOVED_M
         self._moves_object = bool(has_moved.any())
         self._first_moved = int(has_moved.argmax()) if self._moves_object else self._num_actions
-        self._step = 0
         self._shifts = (np.zeros(3), np.zeros(3))  # of the object and of the goal, in metres
 
     @property
@@ -48,7 +55,7 @@ class Replay:
     def action(self, observation: np.ndarray) -> np.ndarray:
         """The action, float32 [4] in [-1, 1], for what an expert would see, float64 [39]."""
         seen, actions = self._demonstration
-        if self._step == 0:
+        if self._step == 0 and not self._bend:
             goal = observation[_GOAL] - seen[0, _GOAL]
             moved = observation[_OBJECT] - seen[0, _OBJECT] if self._moves_object else goal
             self._shifts = moved, goal

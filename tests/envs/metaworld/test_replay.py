@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from rrf.envs.demonstrations import recorder
+from rrf.envs.demonstrations import recorder, trials
 from rrf.envs.demonstrations.collect import CollectCfg, collect
 from rrf.envs.metaworld.configs import MetaWorldCfg
 from rrf.envs.metaworld.env import Expert
@@ -52,6 +52,24 @@ def test_in_its_own_initial_state_it_repeats_the_demonstration():
     np.testing.assert_allclose(again.actions, shown.actions, atol=1e-5)
 
 
+def test_a_bent_path_asks_for_nothing_but_the_hand():
+    hand = np.linspace([0, 0, 0], [0.2, 0, 0], 11)
+    seen = np.stack([observation(place) for place in hand])
+    actions = np.zeros((11, 4), np.float32)
+    actions[6:, 3] = 1  # the gripper closes
+    bend = trials.Bend(np.array([0, 0.02, 0]), np.array([0, 0, 0.03]))
+    replay = Replay(Demonstration(seen, actions), REACH_M, bend)
+    now, shifts = np.zeros(3), []
+    for step in range(11):
+        shifts.append(now - hand[step])
+        unknown = (np.nan, np.nan, np.nan)
+        now = now + REACH_M * replay.action(observation(now, unknown, unknown))[:3]
+        now += hand[min(step + 1, 10)] - hand[step]  # what the demonstrated action would do
+    np.testing.assert_allclose(shifts[0], 0, atol=1e-6)
+    np.testing.assert_allclose(shifts[6], [0, 0.02, 0], atol=1e-3)
+    np.testing.assert_allclose(now - hand[-1], [0, 0, 0.03], atol=1e-3)
+
+
 @pytest.mark.parametrize("task", ["pick-place-v3", "peg-insert-side-v3", "reach-v3"])
 def test_one_demonstration_serves_other_initial_states(task):
     shown, _ = played(InitialState(task, 5, 0), Expert(task))
@@ -95,6 +113,40 @@ def test_a_recording_says_what_was_shown_and_holds_successes_only(tmp_path):
     assert kept.episodes == 60
     with pytest.raises(ValueError, match="recorded with other settings"):
         collect(cfg.replace(demonstrations=2))
+
+
+def test_what_trial_and_error_finds_does_not_depend_on_how_many_play_at_once(tmp_path, monkeypatch):
+    cfg = CollectCfg(
+        env=MetaWorldCfg(image_size=8, max_episode_steps=50),
+        tasks=["button-press-v3"],
+        episodes=6,
+        demonstrations=1,
+        trials=60,
+        action_noise=[0.0, 0.2],
+        out=str(tmp_path / "many"),
+    )
+    alone = cfg.replace(out=str(tmp_path / "alone"))
+    episodes, _, attempts = run_to_the_end(recorder.Recorder(cfg.to_dict()).record(cfg.tasks[0]))
+    monkeypatch.setattr(recorder, "_SLOTS", 1)
+    run_to_the_end(recorder.Recorder(alone.to_dict()).record(cfg.tasks[0]))
+    path = cfg.path("button-press-v3")
+    found = [attributes for attributes, _ in demos(path)]
+    assert 3 <= len(found) == episodes
+    assert attempts > 5 + 5  # more was tried than the expert's and those that are kept
+    assert all(attributes["success"] == 1 for attributes in found)
+    assert len({attributes["index"] for attributes in found}) == episodes
+    assert path.read_bytes() == alone.path("button-press-v3").read_bytes()
+    (kept,) = collect(cfg)
+    assert kept.is_reused
+    with pytest.raises(ValueError, match="recorded with other settings"):
+        collect(cfg.replace(trials=None))
+
+
+@pytest.mark.parametrize("wrong", [{"trials": 0}, {"demonstrations": None}])
+def test_trials_without_a_demonstration_to_bend_are_refused(tmp_path, wrong):
+    asked = {"demonstrations": 1, "trials": 10, **wrong}
+    with pytest.raises(ValueError, match=r"trials=\d+ needs demonstrations to bend"):
+        CollectCfg(env=MetaWorldCfg(), tasks=["push-v3"], out=str(tmp_path), **asked)
 
 
 def test_an_expert_that_shows_too_little_is_an_error_and_leaves_no_file(tmp_path):
