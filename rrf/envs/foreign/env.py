@@ -23,7 +23,7 @@ from rrf.data.schema import Observation
 from rrf.envs.foreign.child_path.rrf_child.wire import Connection, MessageError
 from rrf.envs.foreign.configs import ForeignVecEnvCfg
 from rrf.envs.foreign.interpreters import Interpreter, foreign_environment, interpreter
-from rrf.envs.process.child import Child, ChildError
+from rrf.envs.process.child import Child, ChildError, ChildValueError
 from rrf.envs.slots import Slots
 from rrf.envs.vec_env import InitialState, Step, check_actions
 
@@ -216,12 +216,15 @@ class ForeignVecEnv:
         self._child.close()
 
     def _call(self, method: str, *arguments) -> typing.Any:
-        """The answer of the process. After a failure, this environment is closed."""
+        """The answer of the process. After a failure, this environment is closed, except where an
+        expert refuses, which changes no episode.
+        """
         try:
             self._child.send(method, *arguments)
             return self._child.result()
-        except (ChildError, ValueError, KeyboardInterrupt):
-            self.close()
+        except (ChildError, ValueError, KeyboardInterrupt) as error:
+            if method != "expert_action" or not isinstance(error, ChildValueError):
+                self.close()
             raise
 
     def _go_on(self, slots: Sequence[int], answer: typing.Any) -> np.ndarray:

@@ -38,6 +38,8 @@ class Dots:
         return image
 
     def expert_action(self, slot):
+        if self._dots[slot][0] < 0:
+            raise ValueError("left of the middle there is no expert")
         return np.ones(4)
 
     def close(self):

@@ -174,6 +174,9 @@ def test_it_has_an_expert_and_refuses_what_is_wrong(env):
         env.reset([InitialState("drawer", 42, 0)], [0])
     with pytest.raises(ValueError, match="action of env 1, step 0, dimension 2 is nan"):
         env.step(np.full((1, 2, 4), [0, 0, np.nan, 0], np.float32), [1])
+    env.reset(starts(5), [0])
+    with pytest.raises(ChildValueError, match="left of the middle there is no expert"):
+        env.expert_action(0)
     assert env.step(np.zeros((1, 2, 4), np.float32), [1]).steps.tolist() == [2]
 
 

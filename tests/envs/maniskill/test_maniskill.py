@@ -170,6 +170,7 @@ def plays_on(request):
     )
 
 
+@pytest.mark.slow
 def test_an_episode_goes_on_after_success_with_its_dense_rewards(plays_on, blind):
     """The cube is pushed by the expert of another environment of the same initial state."""
     blind.reset(starts(3, "PushCube-v1"))

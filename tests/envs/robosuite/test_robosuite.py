@@ -142,9 +142,12 @@ def test_the_experts_solve_initial_states_they_were_not_made_on(env, tmp_path):
 )
 def test_without_an_expert_it_says_which_tasks_have_one(env, task, controller, message):
     one = CFG.replace(num_envs=1, controller=controller, cameras=[]).build()
-    one.reset(starts(0, task))
-    with pytest.raises(ValueError, match=message):
-        one.expert_action(0)
+    try:
+        one.reset(starts(0, task))
+        with pytest.raises(ValueError, match=message):
+            one.expert_action(0)
+    finally:
+        one.close()
 
 
 @pytest.mark.slow
