@@ -18,14 +18,6 @@ from tests.envs.contract import check_attributes, check_bad_actions, check_steps
 CFG = IsaacLabEnvCfg(task="Isaac-Cartpole", num_envs=4, is_seeded=True)
 
 
-@pytest.fixture(scope="module")
-def isaaclab():
-    try:
-        interpreters.interpreter("isaaclab")
-    except ValueError as error:
-        pytest.skip(str(error))
-
-
 @pytest.fixture
 def listed(tmp_path, monkeypatch):
     """A workspace whose interpreter `isaaclab` has a list of tasks and nothing else."""
@@ -101,6 +93,7 @@ def test_protocols_are_of_the_tasks_of_their_presets():
         CFG.replace(record="a.zarr")
 
 
+@pytest.mark.slow
 def test_it_fulfils_the_contract_of_states(isaaclab):
     env = CFG.build(seed=1)
     try:

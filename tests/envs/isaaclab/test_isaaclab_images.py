@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from rrf.envs import ENVS
-from rrf.envs.foreign import interpreters
 from rrf.envs.isaaclab.configs import IsaacLabCfg
 from rrf.envs.vec_env import InitialState
 from rrf.evaluation.protocols.files import load_protocol
 from rrf.presets import resolve
+from tests.envs.foreign import real
 
 YAML = {  # as RLinf's extension of Isaac Lab has it
     "main_images": "tiled_camera",
@@ -19,14 +19,6 @@ YAML = {  # as RLinf's extension of Isaac Lab has it
 }
 CFG = IsaacLabCfg(num_envs=3, policy_group="critic", success="survived").override(YAML)
 CFG = CFG.replace(max_episode_steps=20, image_size=32)
-
-
-@pytest.fixture(scope="module")
-def isaaclab():
-    try:
-        interpreters.interpreter("isaaclab")
-    except ValueError as error:
-        pytest.skip(str(error))
 
 
 def starts(*indices):
@@ -119,6 +111,5 @@ def test_it_says_which_terms_there_are(isaaclab):
         ),
         ({"action_mapping": {"prefix_pad": 1}}, "takes 1 numbers; without action_mapping's"),
     ):
-        env = CFG.override(changes).build()
-        with pytest.raises(ValueError, match=said):
+        with real.built(CFG.override(changes)) as env, pytest.raises(ValueError, match=said):
             env.reset(starts(0, 1, 2))

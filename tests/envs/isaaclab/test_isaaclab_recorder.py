@@ -5,16 +5,11 @@ import pytest
 import torch
 
 from rrf.data.formats.isaac_lab import IsaacLabSource
-from rrf.envs.foreign import interpreters
 from rrf.envs.isaaclab.configs import IsaacLabEnvCfg
 
 
 @pytest.mark.slow
-def test_a_file_of_its_recorder_has_what_was_seen_and_done(tmp_path):
-    try:
-        interpreters.interpreter("isaaclab")
-    except ValueError as error:
-        pytest.skip(str(error))
+def test_a_file_of_its_recorder_has_what_was_seen_and_done(isaaclab, tmp_path):
     file = tmp_path / "demo.hdf5"
     cfg = IsaacLabEnvCfg(
         task="Isaac-Cartpole-Camera",

@@ -16,11 +16,8 @@ from rrf.runners.checkpoints.control import load_control_policy
 
 
 @pytest.mark.slow
-def test_a_checkpoint_of_rsl_rl_comes_and_goes(tmp_path):
-    try:
-        python = interpreters.interpreter("isaaclab").python
-    except ValueError as error:
-        pytest.skip(str(error))
+def test_a_checkpoint_of_rsl_rl_comes_and_goes(isaaclab, tmp_path):
+    python = interpreters.interpreter("isaaclab").python
     script = Path(__file__).parent / "rsl_rl_run.py"
     ours = Path(tasks.__file__).parent
     subprocess.run(

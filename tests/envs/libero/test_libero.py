@@ -18,6 +18,8 @@ from rrf.envs.observations import digest
 from rrf.envs.process.child import ChildError
 from rrf.envs.vec_env import InitialState
 from rrf.evaluation.protocols.files import load_protocol
+from tests.envs.foreign import real
+from tests.envs.foreign.real import starts
 
 ROOT = Path(__file__).parents[3]
 CAMERAS = ["agentview", "robot0_eye_in_hand"]
@@ -95,36 +97,21 @@ def test_options_that_an_environment_does_not_have_are_refused():
     assert protocol.replace(env_options={}).environment_cfg() == protocol.environment_cfg()
 
 
-def test_without_its_interpreter_it_says_what_to_type(tmp_path, monkeypatch):
-    monkeypatch.setenv("RRF_HOME", str(tmp_path))
-    lock = tmp_path / "configs/envs/libero.lock"
-    lock.parent.mkdir(parents=True)
-    lock.write_text((ROOT / "configs/envs/libero.lock").read_text())
-    with pytest.raises(ValueError, match="not set up here; type: rrf envs setup libero"):
-        CFG.build()
+def test_without_its_interpreter_it_says_what_to_type(tmp_path):
+    real.check_says_what_to_type(CFG, tmp_path)
 
 
 @pytest.fixture(scope="module")
 def python():
     """The interpreter of LIBERO."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("RRF_HOME", os.environ.get("RRF_HOME", str(ROOT)))
-        try:
-            yield interpreters.interpreter("libero").python
-        except ValueError as error:
-            pytest.skip(str(error))
+    with real.workspace_of("libero"):
+        yield interpreters.interpreter("libero").python
 
 
 @pytest.fixture(scope="module")
-def env(python):
-    """The real simulator."""
-    env = CFG.build()
-    yield env
-    env.close()
-
-
-def starts(index, *tasks, seed=42):
-    return [InitialState(task, seed, index) for task in tasks]
+def env():
+    with real.built(CFG) as env:
+        yield env
 
 
 def still(steps):
@@ -135,29 +122,14 @@ def still(steps):
 
 
 @pytest.mark.slow
-def test_an_initial_state_is_the_same_episode_whatever_ran_before(env):
-    tasks = (STOVE, BOWL)
-    chunks = np.random.default_rng(0).uniform(-1, 1, (2, 2, 4, 7)).astype(np.float32)
-    chunks[..., 6] = 1  # the gripper is left closed
-    first = env.reset(starts(0, *tasks))
-    begun = [digest(first, row) for row in range(2)]
-    after = [digest(env.step(chunk).observation, row) for row, chunk in enumerate(chunks)]
-    for other in (starts(1, *tasks), starts(0, *tasks, seed=43)):
-        observation = env.reset(other)
-        assert all(digest(observation, row) != begun[row] for row in range(2))
-    swapped = env.reset(starts(0, *tasks)[::-1])
-    assert [digest(swapped, row) for row in (1, 0)] == begun
-    again = [env.step(chunk[::-1]).observation for chunk in chunks]
-    assert [digest(again[row], 1 - row) for row in range(2)] == after
+def test_an_initial_state_is_the_same_episode_to_the_bit():
+    real.check_exact(CFG, [STOVE, BOWL], held={6: 1.0})  # the gripper is left closed
 
 
 @pytest.mark.slow
-def test_drawn_initial_states_are_further_ones_of_the_same_task(python):
-    drawn = CFG.replace(num_envs=1, initial_states="drawn").build()
-    try:
+def test_drawn_initial_states_are_further_ones_of_the_same_task():
+    with real.built(CFG.replace(num_envs=1, initial_states="drawn")) as drawn:
         seen = [drawn.reset(starts(index, BOWL)) for index in (0, 999, 0)]
-    finally:
-        drawn.close()
     first, other, again = (digest(observation, 0) for observation in seen)
     assert first == again != other
     hands = [observation.state[0, :3] for observation in seen[:2]]
@@ -222,28 +194,22 @@ def test_images_and_the_gripper_are_as_the_config_says(env):
     """Two further scenes: what OpenVLA sees and does, and an episode without settle steps."""
     upright = env.reset(starts(0, STOVE, STOVE))
     changes = {"image_flip": "both", "gripper": "one_opens", "num_envs": 1}
-    theirs = CFG.replace(**changes).build()
-    try:
+    with real.built(CFG.replace(**changes)) as theirs:
         seen = theirs.reset(starts(0, STOVE))
         opened = still(4)[:1]
         opened[..., 6] = 1.0
         theirs.step(opened)
         state = theirs.step(opened).observation.state
-    finally:
-        theirs.close()
     for camera in CAMERAS:
         assert np.array_equal(seen.images[camera][0], upright.images[camera][0, :, ::-1])
     assert np.ptp(state[0, 6:]) > 0.07
 
-    unsettled = CFG.replace(
-        image_flip="none", settle_steps=0, num_envs=1, chunk_length=10, max_episode_steps=10
-    ).build()
-    try:
+    without = {"image_flip": "none", "settle_steps": 0}
+    lengths = {"num_envs": 1, "chunk_length": 10, "max_episode_steps": 10}
+    with real.built(CFG.replace(**without, **lengths)) as unsettled:
         begun = unsettled.reset(starts(0, STOVE))
         assert begun.state[0, 6:].tolist() == pytest.approx([0.020833, -0.020833])  # as recorded
         settled = unsettled.step(still(10)[:1]).observation
-    finally:
-        unsettled.close()
     assert np.array_equal(settled.state[0], upright.state[0])
     for camera in CAMERAS:
         assert np.array_equal(settled.images[camera][0], upright.images[camera][0, ::-1])

@@ -1,18 +1,14 @@
 """LIBERO-PRO and LIBERO-Plus: their names, and what differs in their scenes."""
 
-import os
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 from rrf.envs import ENVS
-from rrf.envs.foreign import interpreters
 from rrf.envs.libero.configs import PRO_TASKS, LiberoCfg, LiberoPlusCfg
 from rrf.envs.libero.perturbed import in_words, plus_task
 from rrf.envs.vec_env import InitialState
+from tests.envs.foreign import real
 
-ROOT = Path(__file__).parents[3]
 BOWL = "put_the_bowl_on_the_plate"
 FAR = f"{BOWL}_view_0_0_181_0_0_initstate_0"
 LEANING = f"{BOWL}_view_0_0_100_0_0_initstate_119"
@@ -50,25 +46,16 @@ def test_tasks_of_libero_plus_are_known_by_their_form():
             cfg.check_initial_state(InitialState(name, 0, 0))
 
 
-def starts(cfg, *tasks):
+def begun(cfg, *tasks):
     """What the real simulator shows at the beginning of some tasks."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("RRF_HOME", os.environ.get("RRF_HOME", str(ROOT)))
-        try:
-            interpreters.interpreter(cfg.interpreter)
-        except ValueError as error:
-            pytest.skip(str(error))
-        env = cfg.build()
-        try:
-            return [env.reset([InitialState(task, 1, 0)]) for task in tasks]
-        finally:
-            env.close()
+    with real.built(cfg) as env:
+        return [env.reset([InitialState(task, 1, 0)]) for task in tasks]
 
 
 @pytest.mark.slow
 def test_libero_pro_changes_things_places_words_and_goals():
     tasks = [BOWL, *(f"{BOWL}@{how}" for how in ("object", "swap", "lan", "task"))]
-    seen = starts(LiberoCfg(**SHARED), *tasks)
+    seen = begun(LiberoCfg(**SHARED), *tasks)
     usual, *others = [each.images["agentview"][0].astype(int) for each in seen]
     things, swapped, *_ = [(np.abs(image - usual).max(2) > 40).mean() for image in others]
     assert min(things, swapped) > 0.05
@@ -81,7 +68,7 @@ def test_libero_pro_changes_things_places_words_and_goals():
 
 @pytest.mark.slow
 def test_libero_plus_changes_view_posture_and_words():
-    usual, far, leaning, worded = starts(LiberoPlusCfg(**SHARED), BOWL, FAR, LEANING, WORDED)
+    usual, far, leaning, worded = begun(LiberoPlusCfg(**SHARED), BOWL, FAR, LEANING, WORDED)
     image = usual.images["agentview"][0].astype(int)
     assert (np.abs(far.images["agentview"][0] - image).max(2) > 40).mean() > 0.1
     np.testing.assert_array_equal(far.state, usual.state)
@@ -92,4 +79,4 @@ def test_libero_plus_changes_view_posture_and_words():
 @pytest.mark.slow
 def test_a_wording_that_libero_plus_does_not_have_is_refused():
     with pytest.raises(ValueError, match=r"LIBERO-Plus has no .*_language_999_view.*not among"):
-        starts(LiberoPlusCfg(**SHARED), WORDED.replace("language_2", "language_999"))
+        begun(LiberoPlusCfg(**SHARED), WORDED.replace("language_2", "language_999"))

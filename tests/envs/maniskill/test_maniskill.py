@@ -1,6 +1,5 @@
 """ManiSkill3 in its own interpreter, and what its config refuses without it."""
 
-import os
 from pathlib import Path
 
 import numpy as np
@@ -8,12 +7,12 @@ import pytest
 
 from rrf.config import configclass
 from rrf.envs import ENVS
-from rrf.envs.foreign import interpreters
 from rrf.envs.maniskill.configs import ManiskillCfg, ManiskillGpuCfg
-from rrf.envs.observations import digest
 from rrf.envs.vec_env import InitialState
 from rrf.evaluation.protocols.files import load_protocol
 from rrf.presets import resolve
+from tests.envs.foreign import real
+from tests.envs.foreign.real import starts
 
 ROOT = Path(__file__).parents[3]
 CAMERAS = ["workspace", "hand_camera"]
@@ -62,50 +61,23 @@ def test_openvla_gets_the_published_numbers():
     assert cfg.env.action_dim == cfg.policy.action_dim == 7
 
 
-def built(cfg):
-    """The real simulator, for as long as a fixture needs it."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("RRF_HOME", os.environ.get("RRF_HOME", str(ROOT)))
-        try:
-            interpreters.interpreter("maniskill")
-        except ValueError as error:
-            pytest.skip(str(error))
-        env = cfg.build()
-        yield env
-        env.close()
-
-
 @pytest.fixture(scope="module")
 def env():
-    yield from built(CFG)
+    with real.built(CFG) as env:
+        yield env
 
 
 @pytest.fixture(scope="module")
 def blind():
     """Without images, one action at a time."""
-    yield from built(CFG.replace(num_envs=1, chunk_length=1, cameras=[]))
-
-
-def starts(index, *tasks):
-    return [InitialState(task, 42, index) for task in tasks]
+    with real.built(CFG.replace(num_envs=1, chunk_length=1, cameras=[])) as env:
+        yield env
 
 
 @pytest.mark.slow
-def test_an_episode_is_the_same_bit_for_bit_whatever_ran_before(env):
-    tasks = ("PickCube-v1", "PushCube-v1")
-    chunks = np.random.default_rng(0).uniform(-1, 1, (8, 2, 4, 4)).astype(np.float32)
-    chunks[:4, :, :, 2] = -1.0  # down, into contact
-    first = env.reset(starts(0, *tasks))
-    begun = [digest(first, row) for row in range(2)]
-    seen = [env.step(chunk).observation for chunk in chunks]
-    after = [digest(each, row) for each in seen for row in range(2)]
-    other = env.reset(starts(1, *tasks))
-    assert all(digest(other, row) != begun[row] for row in range(2))
-    env.step(chunks[0])
-    swapped = env.reset(starts(0, *tasks)[::-1])
-    assert [digest(swapped, row) for row in (1, 0)] == begun
-    again = [env.step(chunk[::-1]).observation for chunk in chunks]
-    assert [digest(each, row) for each in again for row in (1, 0)] == after
+def test_an_initial_state_is_the_same_episode_to_the_bit():
+    down = {2: -1.0}  # into contact
+    real.check_exact(CFG, ["PickCube-v1", "PushCube-v1"], held=down)
 
 
 @pytest.mark.slow
@@ -146,7 +118,8 @@ def test_scenes_of_a_batch_begin_and_move_as_scenes_alone(blind):
     actions = np.random.default_rng(1).uniform(-1, 1, (10, 1, 1, 4)).astype(np.float32)
     seen = [blind.reset(starts(0, "PushCube-v1")).state]
     seen += [blind.step(action).observation.state for action in actions]
-    for batch in built(OneSceneCfg(num_envs=1, chunk_length=1, max_episode_steps=60, cameras=[])):
+    one_scene = OneSceneCfg(num_envs=1, chunk_length=1, max_episode_steps=60, cameras=[])
+    with real.built(one_scene) as batch:
         again = [batch.reset(starts(0, "PushCube-v1")).state]
         again += [batch.step(action).observation.state for action in actions]
     np.testing.assert_array_equal(seen[0], again[0])
@@ -165,9 +138,10 @@ def test_a_task_without_an_expert_says_which_have_one(blind):
 def plays_on(request):
     """Episodes that go on after success, without images."""
     kind = OneSceneCfg if request.param == "one batch" else ManiskillCfg
-    yield from built(
+    with real.built(
         kind(num_envs=1, chunk_length=4, max_episode_steps=20, cameras=[], ignore_terminations=True)
-    )
+    ) as env:
+        yield env
 
 
 @pytest.mark.slow

@@ -18,6 +18,7 @@ from rrf.envs.maniskill.configs import ManiskillCfg
 from rrf.envs.robosuite.configs import RobosuiteCfg
 from rrf.evaluation.protocols.files import load_protocol
 from rrf.extras import NotSetUpError
+from tests.envs.foreign import real
 
 ROOT = Path(__file__).parents[3]
 FOREIGN = {
@@ -44,16 +45,14 @@ def golden(name):
     [LiberoCfg(), RobosuiteCfg(), ManiskillCfg(), CalvinCfg(later_starts=0.0)],
     ids=lambda cfg: cfg.interpreter,
 )
-def test_foreign_simulators_draw_as_the_version_that_made_their_data(cfg, monkeypatch):
-    monkeypatch.setenv("RRF_HOME", os.environ.get("RRF_HOME", str(ROOT)))
-    try:
-        interpreters.interpreter(cfg.interpreter)
-    except ValueError as error:
-        pytest.skip(str(error))
+def test_foreign_simulators_draw_as_the_version_that_made_their_data(cfg):
     expected = golden(cfg.interpreter)
     tasks = dict.fromkeys(key.rpartition("/")[0] for key in expected)
     cameras = list(simulator_pictures.CAMERAS[cfg.interpreter])
-    drawn = simulator_pictures.of_environment(cfg.replace(image_size=256, cameras=cameras), tasks)
+    with real.workspace_of(cfg.interpreter):
+        drawn = simulator_pictures.of_environment(
+            cfg.replace(image_size=256, cameras=cameras), tasks
+        )
     check(drawn, expected)
 
 

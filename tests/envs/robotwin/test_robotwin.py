@@ -92,9 +92,9 @@ def test_the_protocols_are_those_of_the_presets():
 
 @pytest.mark.slow
 def test_an_initial_state_is_the_same_episode_to_the_bit():
-    with real.workspace_of("robotwin"):
-        real.check_exact(CFG.replace(chunk_length=2), "stack_blocks_two")
-        real.check_exact(CFG.replace(chunk_length=3, moves="whole chunk"), "blocks_ranking_rgb")
+    real.check_exact(CFG.replace(chunk_length=2), ["stack_blocks_two"] * 2)
+    whole = CFG.replace(chunk_length=3, moves="whole chunk")
+    real.check_exact(whole, ["blocks_ranking_rgb"] * 2)
 
 
 @pytest.mark.slow
@@ -118,13 +118,9 @@ def test_robotwins_experts_solve_the_tasks_of_blocks(task, tmp_path):
 def test_the_state_follows_the_actions_and_the_cameras_the_hands():
     lifted = np.tile(HOME, (2, 1, 1)).astype(np.float32)
     lifted[:, 0, [1, 8]], lifted[:, 0, 6] = -1.2, 0.0
-    with real.workspace_of("robotwin"):
-        env = CFG.replace(cameras=list(CAMERAS)).build()
-        try:
-            begun = env.reset([InitialState("stack_blocks_two", real.SEED, n) for n in (0, 1)])
-            step = env.step(lifted)
-        finally:
-            env.close()
+    with real.built(CFG.replace(cameras=list(CAMERAS))) as env:
+        begun = env.reset([InitialState("stack_blocks_two", real.SEED, n) for n in (0, 1)])
+        step = env.step(lifted)
     np.testing.assert_allclose(begun.state, np.tile(HOME, (2, 1)), atol=1e-5)
     np.testing.assert_allclose(step.observation.state, lifted[:, 0], atol=1e-5)
     red = begun.images["head_camera"][0].astype(int)
@@ -139,16 +135,12 @@ def test_a_whole_chunk_is_one_motion_that_ends_where_its_actions_do():
     chunk[..., [6, 13]] = 1.0
     cfg = CFG.replace(num_envs=1, chunk_length=5, cameras=[])
     states = []
-    with real.workspace_of("robotwin"):
-        for moves in ("each action", "whole chunk"):
-            env = cfg.replace(moves=moves).build()
-            try:
-                env.reset([InitialState("stack_blocks_two", real.SEED, 0)])
-                step = env.step(chunk)
-                states.append(step.observation.state[0])
-                assert step.steps[0] == 5
-            finally:
-                env.close()
+    for moves in ("each action", "whole chunk"):
+        with real.built(cfg.replace(moves=moves)) as env:
+            env.reset([InitialState("stack_blocks_two", real.SEED, 0)])
+            step = env.step(chunk)
+            states.append(step.observation.state[0])
+            assert step.steps[0] == 5
     np.testing.assert_allclose(states[0], chunk[0, -1], atol=1e-5)
     np.testing.assert_allclose(states[1], chunk[0, -1], atol=2e-3)
 
@@ -158,13 +150,9 @@ def test_a_seed_that_the_expert_does_not_solve_is_replaced():
     """RoboTwin's seed 100,003 of handover_block: the box falls when the left arm takes it."""
     state = [InitialState("handover_block", 0, 3)]
     boxes = []
-    with real.workspace_of("robotwin"):
-        for skips in ("unstable", "unsolved"):
-            env = CFG.replace(num_envs=1, skips=skips).build()
-            try:
-                boxes.append(env.reset(state).images["head_camera"][0])
-            finally:
-                env.close()
+    for skips in ("unstable", "unsolved"):
+        with real.built(CFG.replace(num_envs=1, skips=skips)) as env:
+            boxes.append(env.reset(state).images["head_camera"][0])
     assert (boxes[0] != boxes[1]).any()
 
 
@@ -173,21 +161,16 @@ def test_whole_chunks_are_those_of_the_vector_environment_that_rlinf_trains_in(t
     """The expert's motions, five by five, through both: states and successes."""
     task, cfg = "stack_blocks_two", CFG.replace(num_envs=1, cameras=[])
     states, successes, chunks = [], [], []
-    with real.workspace_of("robotwin"):
-        expert = cfg.build()
-        env = cfg.replace(chunk_length=5, moves="whole chunk").build()
-        try:
-            expert.reset([InitialState(task, 0, 1)])
-            states.append(env.reset([InitialState(task, 0, 1)]).state[0])
-            for _ in range(3):
-                chunk = np.stack([expert.expert_action(0) for _ in range(5)])
-                step = env.step(chunk[None])
-                chunks.append(chunk)
-                states.append(step.observation.state[0])
-                successes.append(bool(step.success[0]))
-        finally:
-            env.close()
-            expert.close()
+    whole = cfg.replace(chunk_length=5, moves="whole chunk")
+    with real.built(cfg) as expert, real.built(whole) as env:
+        expert.reset([InitialState(task, 0, 1)])
+        states.append(env.reset([InitialState(task, 0, 1)]).state[0])
+        for _ in range(3):
+            chunk = np.stack([expert.expert_action(0) for _ in range(5)])
+            step = env.step(chunk[None])
+            chunks.append(chunk)
+            states.append(step.observation.state[0])
+            successes.append(bool(step.success[0]))
         np.save(tmp_path / "actions.npy", np.stack(chunks))
         python = interpreters.interpreter("robotwin")
         script = Path(__file__).with_name("vector_env.py")
