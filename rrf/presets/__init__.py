@@ -15,7 +15,10 @@ _LOCOMOTION = (
     *("go1-flat-ppo", "go1-rough-ppo", "go1-rough-teacher", "g1-flat-ppo", "g1-rough-ppo"),
     *("go1-flat-amp", "g1-tracking-ppo"),
 )
-_MANIPULATION = ("yam-lift-cube-imitation", "yam-lift-cube-ppo", "yam-lift-cube-depth")
+_MANIPULATION = (
+    *("yam-lift-cube-imitation", "yam-lift-cube-ppo", "yam-lift-cube-ppo-shown"),
+    "yam-lift-cube-depth",
+)
 _GYMNASIUM = (
     *("cartpole-ppo", "pendulum-ppo", "inverted-pendulum-ppo"),
     *("halfcheetah-ppo", "hopper-ppo", "walker2d-ppo", "ant-ppo", "humanoid-ppo"),

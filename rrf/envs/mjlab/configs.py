@@ -2,9 +2,12 @@
 
 import typing
 
-from rrf.config import configclass
+from rrf.config import configclass, require_at_least_one
 from rrf.envs.configs import ControlEnvCfg
 from rrf.envs.motions.clip import FRAME_PARTS
+
+SCRIPTED_EXPERTS = ("rrf.envs.mjlab.lifting_expert:LiftingExpert",)
+"""Those that rrf has."""
 
 
 @configclass(builds="rrf.envs.mjlab.env:build")
@@ -92,3 +95,30 @@ class TrackingEnvCfg(MjlabEnvCfg):
     """mjlab's name of the task."""
     clip: str = "configs/motions/g1-squat.npz"
     """The motion clip (rrf.envs.motions.clip)."""
+
+
+@configclass(builds="rrf.envs.mjlab.shown_env:build")
+class ShownEnvCfg(MjlabEnvCfg):
+    """A task of mjlab in which a share of the episodes begins in states that a scripted expert went
+    through; the others begin as the task says. For training: a protocol has `MjlabEnvCfg`."""
+
+    task: str = "Mjlab-Lift-Cube-Yam"
+    """mjlab's name of the task."""
+    expert: str = SCRIPTED_EXPERTS[0]
+    """The script, written "module:attr". One of your own also needs `--import module`."""
+    share: float = 0.5
+    """Share of the episodes that begin in a state of the expert, drawn anew."""
+    num_shown: int = 128
+    """Episodes that the expert plays before the training begins."""
+    steps_shown: int = 200
+    """Steps of each of them."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        require_at_least_one(self, "num_shown", "steps_shown")
+        if not 0 <= self.share <= 1:
+            raise ValueError(f"share is {self.share}, allowed: 0 to 1")
+
+    def drawable(self) -> typing.Self:
+        """Every episode begins as the task says."""
+        return super().drawable().replace(share=0.0)

@@ -10,13 +10,12 @@ from torch import nn
 
 from rrf.config import locate_function
 from rrf.envs.control_env import Interface
+from rrf.envs.mjlab.configs import SCRIPTED_EXPERTS
 from rrf.policies.control.actor_critic import DiagonalGaussian
 from rrf.runners.checkpoints import checkpoint
 from rrf.runners.checkpoints.control import load_control_policy
 from rrf.runners.checkpoints.deployable import deployable_digest
 from rrf.runners.control.on_policy import OnPolicyRunner
-
-_EXPERTS = ("rrf.envs.mjlab.lifting_expert:LiftingExpert",)
 
 
 class DistillationRunner(OnPolicyRunner):
@@ -30,7 +29,7 @@ class DistillationRunner(OnPolicyRunner):
         cfg.require_teacher()
         self.policy = cfg.policy.build(env.interface).to(self.device)
         if cfg.is_scripted:
-            expert = locate_function(cfg.teacher, _EXPERTS, "teacher")
+            expert = locate_function(cfg.teacher, SCRIPTED_EXPERTS, "teacher")
             teacher: nn.Module = _Scripted(expert(env))
         else:
             path = checkpoint.find(cfg.teacher)

@@ -11,7 +11,7 @@ import functools
 import itertools
 import types
 import typing
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 from mjlab.actuator.xml_actuator import XmlActuator
@@ -59,12 +59,15 @@ class NativeRlEnv(ManagerBasedRlEnv):
     """
 
     sim: NativeSimulation  # type: ignore[assignment]
+    begin: "Callable[[NativeRlEnv, torch.Tensor], None] | None"
+    """Changes how the episodes of environments, int64 [K], begin, after all that mjlab resets."""
 
     def __init__(
         self, cfg: ManagerBasedRlEnvCfg, num_threads: int = 1, *, fresh_contacts: bool = True
     ):
         # The parent's constructor is not called: it creates mujoco_warp's simulation.
         self.cfg = cfg
+        self.begin = None
         if cfg.seed is not None:
             cfg.seed = self.seed(cfg.seed)
         self._sim_step_counter = 0
@@ -131,6 +134,11 @@ class NativeRlEnv(ManagerBasedRlEnv):
         terms = [term for term in self.cfg.events.values() if term is not None]
         fields = {name for term in terms for name in getattr(term.func, "model_fields", ())}
         return not fields.isdisjoint(("body_ipos", "body_iquat"))
+
+    def _reset_idx(self, env_ids: torch.Tensor | None = None) -> None:
+        super()._reset_idx(env_ids)
+        if self.begin is not None:
+            self.begin(self, torch.arange(self.num_envs) if env_ids is None else env_ids)
 
     def close(self) -> None:
         self.sim.close()
