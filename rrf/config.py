@@ -387,8 +387,11 @@ def closest(name: str, names: Iterable[str]) -> str | None:
 
 def _takes_bool(cls, name: str) -> bool:
     """Whether the field accepts a bool; pydantic alone would convert true to 1."""
-    hint = typing.get_type_hints(cls)[name]
+    hint = _type_hints(cls)[name]
     return hint is typing.Any or bool in (hint, *typing.get_args(hint))
+
+
+_type_hints = functools.cache(typing.get_type_hints)
 
 
 def _is_class_variable(cls, name: str) -> bool:

@@ -1,7 +1,8 @@
 """The policy of a config of RLinf as ours."""
 
+import functools
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from rrf.algorithms.vla.configs import PolicyGradientCfg, VLAPPOCfg
 from rrf.networks.vlm.configs import LoRACfg
@@ -29,15 +30,17 @@ _IMITATED = {
 """Family -> the preset that fine-tunes it by imitation."""
 
 
-def recipes() -> Iterator[tuple[str, VLARLRunnerCfg]]:
+@functools.cache
+def recipes() -> tuple[tuple[str, VLARLRunnerCfg], ...]:
     """The presets that train published families at their real size."""
-    for name in PRESETS:
-        if "-grpo-" not in name and "-ppo-" not in name:
-            continue
-        cfg = PRESETS.get(name)()
-        is_of_images = isinstance(cfg, VLARLRunnerCfg) and isinstance(cfg.policy, VLMPolicyCfg)
-        if is_of_images and cfg.device == "cuda":
-            yield name, cfg
+    names = [name for name in PRESETS if "-grpo-" in name or "-ppo-" in name]
+    presets = [(name, PRESETS.get(name)()) for name in names]
+    return tuple(
+        (name, cfg)
+        for name, cfg in presets
+        if isinstance(cfg, VLARLRunnerCfg) and isinstance(cfg.policy, VLMPolicyCfg)
+        if cfg.device == "cuda"
+    )
 
 
 def family_of(source: Source) -> str | None:

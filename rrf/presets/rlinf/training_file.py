@@ -1,6 +1,7 @@
 """A training file of ours for a config of RLinf: the nearest preset, and what differs from it."""
 
 import dataclasses
+import json
 import typing
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -67,7 +68,7 @@ def import_config(
 def _nearest(cfg: VLARLRunnerCfg) -> tuple[str, dict[str, typing.Any]]:
     """The preset from which a config differs least, and the differences."""
     options = {name: _differences(base.to_dict(), cfg.to_dict()) for name, base in recipes()}
-    name = min(options, key=lambda name: len(yaml.safe_dump(options[name])))
+    name = min(options, key=lambda name: len(json.dumps(options[name])))
     return name, options[name]
 
 
