@@ -4,7 +4,8 @@ The order of a gradient step is that of Stable-Baselines3: temperature, critics,
 the critics just updated), slow copies. All critics together are one batched matrix product per
 layer. Targets are computed without gradients.
 
-Variants override `critic_objective`, or the methods under "passes through the networks".
+Variants override `critic_objective`, `action_cost`, or the methods under "passes through the
+networks".
 
 Legend: B batch, K critics, D feature width, A action width.
 """
@@ -171,7 +172,7 @@ class SAC(OffPolicyLearner):
             features = self.critic_features(batch)
         with self.precision():
             q = self.policy.critic(features, actions)
-        loss = policy_loss(log_prob, q, alpha)
+        loss = policy_loss(log_prob, q, alpha) + self.action_cost(actions)
         self.backward(loss, "actor")
         of_alpha = alpha_loss(self.temperature.log_alpha, log_prob, self.target_entropy)
         if self.cfg.learn_alpha:
@@ -182,6 +183,10 @@ class SAC(OffPolicyLearner):
             "policy/entropy": -log_prob.detach().mean(),
             "policy/alpha": alpha,
         }
+
+    def action_cost(self, actions: torch.Tensor) -> torch.Tensor | float:
+        """What the policy pays for its actions, [B, A], besides what critics and entropy say."""
+        return 0.0
 
     # ------------------------------------------------------------------ passes through the networks
 

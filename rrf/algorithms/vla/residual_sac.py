@@ -11,6 +11,9 @@ without the second term where the task ended (success), with it where only time 
 and discount are known when an episode is over, so that they are stored. What a state is, the base's
 features and chunk, was computed when it was played. The base does not change, so it stays exact.
 
+With `correction_cost` c, c |u|^2 is added to the actor's loss, so that a correction u leaves the
+base's chunk only where the critics see a gain, as in RLT (arXiv:2604.23073).
+
 Gradient steps, targets, temperature and slow copies are those of `rrf.algorithms.off_policy.sac`.
 The actor has a slow copy, too, which is validated and deployed.
 
@@ -63,6 +66,10 @@ class ResidualSAC(SAC):
     @property
     def learns_policy(self) -> bool:
         return self.num_updates >= self.cfg.critic_warmup_updates
+
+    def action_cost(self, actions: torch.Tensor) -> torch.Tensor | float:
+        cost = self.cfg.correction_cost
+        return cost * actions.square().sum(-1).mean() if cost else 0.0
 
     def slow_copies(self) -> Iterator[tuple[nn.Module, nn.Module]]:
         yield from super().slow_copies()

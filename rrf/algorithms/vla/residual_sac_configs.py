@@ -29,6 +29,9 @@ class ResidualSACCfg(SACCfg):
     max_grad_norm = 1.0
     critic_warmup_updates: int = 1000
     """First gradient steps, in which only the critics learn."""
+    correction_cost: float = 0.0
+    """Weight of the squared correction before `scale`, summed over its elements, in the actor's
+    loss (RLT, arXiv:2604.23073): it keeps to the base's chunk unless the critics see a gain."""
     critic: QNetworkCfg = QNetworkCfg(backbone_cfg=NORMED_MLP)
     """The critics. They see what the actor sees, and the correction."""
     replay_size: int = 50_000
@@ -42,7 +45,7 @@ class ResidualSACCfg(SACCfg):
     def __post_init__(self):
         super().__post_init__()
         require_at_least_one(self, "replay_size", "group_size")
-        require_not_negative(self, "critic_warmup_updates")
+        require_not_negative(self, "critic_warmup_updates", "correction_cost")
         require_reward(self.reward)
         if self.critic.encoder or self.critic.obs_normalization:
             raise ValueError(

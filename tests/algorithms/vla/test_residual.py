@@ -240,6 +240,26 @@ def test_first_only_the_critics_learn(tmp_path):
     assert not same(first, target.state_dict())
 
 
+def test_what_a_correction_costs_keeps_the_actor_at_its_base(tmp_path):
+    def largest_correction(cost):
+        cfg = runner_cfg(max_rounds=2, validation_interval=2, validation_episodes=1)
+        cfg = cfg.replace(algorithm=cfg.algorithm.replace(correction_cost=cost))
+        runner = build(cfg, tmp_path / str(cost))
+        runner.run()
+        policy = runner.actor.policy
+        chunk = policy.base.sample(SEEN, greedy=True).actions
+        return np.abs(policy.sample(SEEN, greedy=True).actions - chunk).max()
+
+    assert largest_correction(100.0) < 0.3 * largest_correction(0.0)
+    sac = ResidualSAC(
+        runner_cfg().algorithm.replace(correction_cost=3.0),
+        make_residual(residual_cfg()),
+        torch.Generator(),
+    )
+    corrections = torch.tensor([[0.5, -0.5, 0.0, 0.0], [1.0, 0.0, 0.0, 0.0]])
+    assert sac.action_cost(corrections) == pytest.approx(3 * (0.5 + 1.0) / 2)
+
+
 def played_by(policy):
     source = JobList([state for state, _ in zip(states(), range(4), strict=False)])
     ToyBackend(policy, sees_end=True).play(source, (0,))
