@@ -28,6 +28,7 @@ from rrf.envs import ENVS
 from rrf.envs.configs import VecEnvCfg
 from rrf.envs.process.child import Child, close_all
 
+_HANDS = ("eef_pos", "tcp_pos")  # names of a state's first part, where it is the hand's place
 _MESSAGE_TIMEOUT_S = 600.0  # the first image rendered on a machine compiles kernels
 
 
@@ -91,10 +92,12 @@ class CollectCfg(Cfg):
             raise ValueError(
                 f"demonstrations={self.demonstrations} must lie in 1..{self.episodes} (episodes)"
             )
-        if self.demonstrations is not None and not env.can_repeat:
+        has_hand = next(iter(env.state_parts)) in _HANDS
+        if self.demonstrations is not None and not (has_hand if self.trials else env.can_repeat):
+            other = "give trials too, or " if has_hand else ""
             raise ValueError(
                 f"demonstrations of {env.simulator} cannot be repeated in other initial states; "
-                "leave demonstrations out, then the expert shows all episodes"
+                f"{other}leave demonstrations out, then the expert shows all episodes"
             )
         if self.trials is not None and (self.trials < 1 or self.demonstrations is None):
             raise ValueError(

@@ -11,6 +11,7 @@ from rrf.data.formats.robomimic import write_robomimic
 from rrf.data.schema import Observation
 from rrf.envs.demonstrations import trials
 from rrf.envs.demonstrations.collect import CollectCfg
+from rrf.envs.demonstrations.path import Bend, ShiftedPath, first_change, reach_of
 from rrf.envs.metaworld.configs import ACTION_SCALE_M
 from rrf.envs.metaworld.replay import Demonstration, Replay
 from rrf.envs.observations import join, rows_of
@@ -70,7 +71,7 @@ class Recorder:
 class _Attempt:
     """One episode being recorded."""
 
-    def __init__(self, cfg: CollectCfg, task: str, number: int, replay: Replay | None):
+    def __init__(self, cfg: CollectCfg, task: str, number: int, replay: ShiftedPath | None):
         num_states = cfg.env.num_initial_states
         further = number // num_states if cfg.demonstrations else 0  # seeds
         self.number = number
@@ -89,11 +90,12 @@ class _Attempt:
         if isinstance(env, _RepeatableVecEnv):
             self._frames["physics"].append(env.full_state(slot))
             self._frames["scene"].append(env.expert_observation(slot))
-        answer = (
-            self.replay.action(self._frames["scene"][-1])
-            if self.replay
-            else env.expert_action(slot)
-        )
+        if self.replay is None:
+            answer = env.expert_action(slot)
+        elif isinstance(self.replay, Replay):
+            answer = self.replay.action(self._frames["scene"][-1])
+        else:
+            answer = self.replay.act(self.seen[-1].state[0, :3])
         self._frames["action"].append(answer)
         executed = answer.copy()
         noise = self._random.normal(0.0, 1.0, len(self._noisy)) * self.noise
@@ -123,10 +125,21 @@ class _Attempt:
         self._frames["reward"].append(reward)
         self._frames["success"].append(is_success)
 
-    def demonstration(self) -> Demonstration:
-        """The episode in the form that can be repeated."""
-        actions = np.stack(self._frames["action"]).astype(np.float32)
-        return Demonstration(np.stack(self._frames["scene"]), actions)
+    def repeated(self, reach_m: float) -> Replay:
+        """Who repeats the episode where object and goal are."""
+        return Replay(Demonstration(np.stack(self._frames["scene"]), self._actions), reach_m)
+
+    def bent(self, bend: Bend) -> ShiftedPath:
+        """Who repeats the episode along a bent path."""
+        hand = np.stack([seen.state[0, :3] for seen in self.seen[: self.num_actions]])
+        reach_m, divides = reach_of(hand, self._actions), first_change(self._actions[:, -1])
+        path = ShiftedPath(hand, self._actions, reach_m, divides)
+        path.bend = bend
+        return path
+
+    @property
+    def _actions(self) -> np.ndarray:
+        return np.stack(self._frames["action"]).astype(np.float32)
 
     def demo(self) -> dict:
         """The episode in the form that `write_robomimic` takes."""
@@ -165,19 +178,18 @@ def _successes(
     waiting = _attempt_numbers(cfg)
     num_attempts = 0
     solved: dict[int, _Attempt] = {}
-    teacher = _showing
+    teacher: Callable[[int], ShiftedPath | None] = _showing
     if cfg.demonstrations:
         num_attempts = _TRIES_PER_DEMONSTRATION * cfg.demonstrations
         tries = [waiting.popleft() for _ in range(num_attempts)]
         shown = _shortest(cfg, task, _play(cfg, task, env, tries, teacher))
         solved |= {attempt.number: attempt for attempt in shown}
-        demonstrations, bends = [attempt.demonstration() for attempt in shown], {}
+        teacher = _repeating(cfg, shown)
         if cfg.trials:
             wanted = [waiting.popleft() for _ in range(cfg.episodes - len(shown))]
-            bends, num_trials = yield from _bends(cfg, task, demonstrations, wanted)
+            bends, num_trials = yield from _bends(cfg, task, shown, wanted)
             num_attempts += num_trials
-            waiting = collections.deque(sorted(bends))
-        teacher = _repeating(cfg, demonstrations, bends)
+            waiting, teacher = collections.deque(sorted(bends)), _bending(shown, bends)
     while len(solved) < cfg.episodes:
         numbers = [waiting.popleft() for _ in range(min(cfg.episodes - len(solved), len(waiting)))]
         if not numbers and cfg.demonstrations:
@@ -213,30 +225,32 @@ def _showing(number: int) -> None:
     """Nothing is repeated: the expert shows every attempt."""
 
 
-def _repeating(
-    cfg: CollectCfg, shown: list[Demonstration], bends: Mapping[int, trials.Bend]
-) -> Callable[[int], Replay]:
-    """By the number of an attempt, who repeats which of the demonstrations, bent if it is said
-    how."""
+def _repeating(cfg: CollectCfg, shown: list[_Attempt]) -> Callable[[int], Replay]:
+    """By the number of an attempt, who repeats which of the demonstrations."""
     reach_m = ACTION_SCALE_M * cfg.env.action_repeat
-    return lambda number: Replay(shown[number % len(shown)], reach_m, bends.get(number))
+    return lambda number: shown[number % len(shown)].repeated(reach_m)
+
+
+def _bending(shown: list[_Attempt], bends: Mapping[int, Bend]) -> Callable[[int], ShiftedPath]:
+    """The same with bent paths."""
+    return lambda number: shown[number % len(shown)].bent(bends[number])
 
 
 def _bends(
-    cfg: CollectCfg, task: str, shown: list[Demonstration], numbers: list[int]
-) -> Generator[tuple[int, int], None, tuple[dict[int, trials.Bend], int]]:
+    cfg: CollectCfg, task: str, shown: list[_Attempt], numbers: list[int]
+) -> Generator[tuple[int, int], None, tuple[dict[int, Bend], int]]:
     """How the demonstrations must be bent in those of these attempts for which it was found, and
     how often one was tried; no image is drawn. Yields how many episodes there will be, and 0
     frames."""
     assert cfg.trials
     env = cfg.env.replace(num_envs=_SLOTS, chunk_length=1, cameras=[]).build()
-    found: dict[int, trials.Bend] = {}
+    found: dict[int, Bend] = {}
     num_trials = 0
 
-    def solved(bends: Mapping[int, trials.Bend]) -> list[int]:
+    def solved(bends: Mapping[int, Bend]) -> list[int]:
         nonlocal num_trials
         num_trials += len(bends)
-        attempts = _play(cfg, task, env, bends, _repeating(cfg, shown, bends))
+        attempts = _play(cfg, task, env, bends, _bending(shown, bends))
         return [attempt.number for attempt in attempts if attempt.is_success]
 
     try:
@@ -272,7 +286,7 @@ def _play(
     task: str,
     env: VecEnv,
     numbers: Iterable[int],
-    teacher: Callable[[int], Replay | None],
+    teacher: Callable[[int], ShiftedPath | None],
 ) -> Generator[_Attempt, None, None]:
     """Run the attempts in all slots; a free slot takes the next one. Yield them as they end."""
     waiting = collections.deque(numbers)

@@ -15,23 +15,15 @@ The second half is the mutation of differential evolution (Storn and Price, 1997
 than places on a table do; the first half moves them by 0.3 times as much.
 """
 
-import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import numpy as np
 
+from rrf.envs.demonstrations.path import Bend
+
 _SPREAD_M = (0.01, 0.12)
 _ACROSS = np.array([1.0, 1.0, 0.3])  # x, y, z
 _BETWEEN, _BESIDE_M = (-0.7, 1.7), 0.015
-
-
-class Bend(typing.NamedTuple):
-    """By how much the path of the demonstrated hand is shifted, float64 [3] each, in metres."""
-
-    first: np.ndarray
-    """When the gripper's command first changes; of a demonstration without a change, at its end."""
-    last: np.ndarray
-    """At the end."""
 
 
 def search(
@@ -67,15 +59,6 @@ def search(
         found |= {number: bends[number] for number in solved}
         waiting = [number for number in waiting if number not in found]
         yield found
-
-
-def first_change(gripper_t: np.ndarray) -> int:
-    """The first row in which the gripper is asked to move the other way, T if there is none.
-
-    `gripper_t` are its commands, float [T], positive to close.
-    """
-    changes = np.flatnonzero(np.diff(gripper_t > 0))
-    return int(changes[0]) + 1 if len(changes) else len(gripper_t)
 
 
 def _drawn(rng: np.random.Generator, known: list[Bend], sweep: int) -> Bend:

@@ -11,6 +11,7 @@ from rrf.envs.demonstrations.recorder import Recorder, _attempt_numbers
 from rrf.envs.metaworld.configs import MetaWorldCfg
 from rrf.envs.metaworld.env import Expert
 from rrf.envs.metaworld.tasks import TASKS as ALL_TASKS
+from rrf.envs.pusht.configs import PushtCfg
 from rrf.envs.robosuite.configs import RobosuiteCfg
 from rrf.envs.vec_env import InitialState
 
@@ -174,8 +175,11 @@ def test_bad_settings_are_refused(tmp_path, changes, message):
 
 def test_what_cannot_be_recorded_is_said_before(tmp_path):
     robosuite = RobosuiteCfg()
-    with pytest.raises(ValueError, match="of robosuite cannot be repeated in other initial states"):
+    with pytest.raises(ValueError, match="initial states; give trials too, or leave demonstr"):
         CollectCfg(env=robosuite, tasks=["Lift"], demonstrations=1, out=str(tmp_path))
+    CollectCfg(env=robosuite, tasks=["Lift"], demonstrations=1, trials=9, out=str(tmp_path))
+    with pytest.raises(ValueError, match="of PushT cannot be repeated in other initial states; le"):
+        CollectCfg(env=PushtCfg(), tasks=["PushT"], demonstrations=1, trials=9, out=str(tmp_path))
     with pytest.raises(ValueError, match="no robosuite task 'Lft'; did you mean 'Lift'"):
         CollectCfg(env=robosuite, tasks=["Lft"], out=str(tmp_path))
     done = CliRunner().invoke(app, ["data", "collect", "--env", "robosuite"])

@@ -1,9 +1,9 @@
-"""Trial and error around a demonstration."""
+"""Trial and error around a demonstration, and the path that it bends."""
 
 import numpy as np
 import pytest
 
-from rrf.envs.demonstrations import trials
+from rrf.envs.demonstrations import path, trials
 
 HIDDEN = np.random.default_rng(0).uniform(-0.1, 0.1, (40, 2))  # where each object is, in metres
 
@@ -61,4 +61,28 @@ def test_it_gives_up():
     [([-1, -1, 0.5, 1], 2), ([1, 1, 1], 3), ([0.2, -0.1, 0.3], 1), ([0.0], 1)],
 )
 def test_the_gripper_divides_the_path(commands, row):
-    assert trials.first_change(np.array(commands)) == row
+    assert path.first_change(np.array(commands)) == row
+
+
+def test_a_bent_path_is_followed():
+    hand = np.linspace([0, 0, 0], [0.2, 0, 0], 11)
+    bend = path.Bend(np.array([0, 0.02, 0]), np.array([0, 0, 0.03]))
+    bent = path.ShiftedPath(hand, np.zeros((11, 4), np.float32), 0.05, divides=6)
+    bent.bend = bend
+    now, shifts = np.zeros(3), []
+    for step in range(11):
+        shifts.append(now - hand[step])
+        now = now + 0.05 * bent.act(now)[:3]
+        now += hand[min(step + 1, 10)] - hand[step]  # what the demonstrated action would do
+    np.testing.assert_allclose(shifts[0], 0, atol=1e-6)
+    np.testing.assert_allclose(shifts[6], bend.first, atol=1e-3)
+    np.testing.assert_allclose(now - hand[-1], bend.last, atol=1e-3)
+
+
+def test_the_demonstration_says_how_far_an_action_moves_the_hand():
+    asked = np.random.default_rng(0).uniform(-1, 1, (20, 7)).astype(np.float32)
+    hand = np.concatenate([np.zeros((1, 3)), 0.04 * np.cumsum(asked[:, :3], axis=0)[:-1]])
+    assert path.reach_of(hand, asked) == pytest.approx(0.04)
+    for elsewhere in (-hand, np.zeros_like(hand)):
+        with pytest.raises(ValueError, match="do not move the hand along x, y and z"):
+            path.reach_of(elsewhere, asked)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from rrf.envs.demonstrations import recorder, trials
+from rrf.envs.demonstrations import recorder
 from rrf.envs.demonstrations.collect import CollectCfg, collect
 from rrf.envs.metaworld.configs import MetaWorldCfg
 from rrf.envs.metaworld.env import Expert
@@ -50,24 +50,6 @@ def test_in_its_own_initial_state_it_repeats_the_demonstration():
     again, is_success = played(state, Replay(shown, REACH_M))
     assert is_success
     np.testing.assert_allclose(again.actions, shown.actions, atol=1e-5)
-
-
-def test_a_bent_path_asks_for_nothing_but_the_hand():
-    hand = np.linspace([0, 0, 0], [0.2, 0, 0], 11)
-    seen = np.stack([observation(place) for place in hand])
-    actions = np.zeros((11, 4), np.float32)
-    actions[6:, 3] = 1  # the gripper closes
-    bend = trials.Bend(np.array([0, 0.02, 0]), np.array([0, 0, 0.03]))
-    replay = Replay(Demonstration(seen, actions), REACH_M, bend)
-    now, shifts = np.zeros(3), []
-    for step in range(11):
-        shifts.append(now - hand[step])
-        unknown = (np.nan, np.nan, np.nan)
-        now = now + REACH_M * replay.action(observation(now, unknown, unknown))[:3]
-        now += hand[min(step + 1, 10)] - hand[step]  # what the demonstrated action would do
-    np.testing.assert_allclose(shifts[0], 0, atol=1e-6)
-    np.testing.assert_allclose(shifts[6], [0, 0.02, 0], atol=1e-3)
-    np.testing.assert_allclose(now - hand[-1], [0, 0, 0.03], atol=1e-3)
 
 
 @pytest.mark.parametrize("task", ["pick-place-v3", "peg-insert-side-v3", "reach-v3"])
