@@ -261,14 +261,15 @@ def setup(
         for other in folder().glob(f".partial-{name}-*"):
             if other != partial:
                 atomic.remove(other)
+        for repository in lock.checkouts.values():  # first, as it fails at once if offline
+            say(f"cloning {source or repository.url}")
+            place = partial / _CHECKOUTS / repository.name
+            repository.clone_to(place, source, f"rrf envs setup {name}", _run)
         _install(lock, partial, say)
         record = _described(partial / "bin" / "python", lock)
         _check_pins(lock, record["packages"])
         variables = dict(lock.variables) if (partial / _DEBIAN).exists() else {}
         for repository in lock.checkouts.values():
-            say(f"cloning {source or repository.url}")
-            place = partial / _CHECKOUTS / repository.name
-            repository.clone_to(place, source, f"rrf envs setup {name}", _run)
             variables[repository.variable] = f"{{folder}}/{_CHECKOUTS}/{repository.name}"
             record["packages"].append(repository.as_package)
         location = {"python": "bin/python", "variables": variables}

@@ -246,12 +246,13 @@ def test_a_repository_is_cloned_at_its_commit_and_counts_as_a_package(home, repo
 
 def test_a_clone_that_is_there_can_be_taken_and_must_have_the_commit(home, repository, tmp_path):
     folder, commit = repository
-    lock, absent = home / "configs/envs/tiny.lock", tmp_path / "absent"
+    lock, absent, said = home / "configs/envs/tiny.lock", tmp_path / "absent", []
     with pytest.raises(ValueError, match=r"tiny\.lock names 0 repositories; leave out --source"):
         interpreters.setup("tiny", source=folder)
     lock.write_text(f"{LOCK}# checkout: its-assets MIT {absent} {commit}\n")
     with pytest.raises(ValueError, match=rf"failed: .*type: git clone {absent}; .*--source FOLDER"):
-        interpreters.setup("tiny")
+        interpreters.setup("tiny", say=said.append)
+    assert said == [f"cloning {absent}"]  # before minutes of installing
     with pytest.raises(ValueError, match="not set up here"):
         interpreters.interpreter("tiny")
     rrf("envs", "setup", "tiny", "--source", folder)
