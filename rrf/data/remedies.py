@@ -55,8 +55,11 @@ def bring(path: Path) -> str:
                 outs = [folder / out["path"] for out in yaml.safe_load(file.read_text())["outs"]]
             except (OSError, yaml.YAMLError, KeyError, TypeError):
                 continue
-            if any(full.is_relative_to(out) for out in outs):
-                return f"run: dvc pull {file.relative_to(home)}"
+            for out in filter(full.is_relative_to, outs):
+                pull = f"run: dvc pull {file.relative_to(home)}"
+                if out in (full, full.parent if full.suffix else full):
+                    return pull
+                return f"{pull}; what it does not bring is recorded as the dataset's config says"
     return (
         "see source.path in the dataset's config; recordings are brought by rrf data download, and "
         "made by rrf data collect"

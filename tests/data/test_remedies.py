@@ -63,6 +63,10 @@ def test_recordings_that_dvc_has_are_told_from_those_that_it_has_not(home):
     (home / "recordings").mkdir()
     (home / "recordings/toy.dvc").write_text(yaml.safe_dump({"outs": [{"path": "toy"}]}))
     assert bring(home / "recordings/toy/a.hdf5") == "run: dvc pull recordings/toy.dvc"
+    (home / "all.dvc").write_text(yaml.safe_dump({"outs": [{"path": "raw"}]}))
+    assert bring(home / "raw/robosuite") == (
+        "run: dvc pull all.dvc; what it does not bring is recorded as the dataset's config says"
+    )
     assert bring(home / "recordings/other").startswith("see source.path in the dataset's config")
 
 
