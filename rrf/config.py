@@ -42,6 +42,7 @@ _CHECKED = pydantic.ConfigDict(
 )
 _OWN = "rrf"
 _trusted = {_OWN}
+_MOST_NAMES = 60  # that an error lists
 _CLOSE = 0.65  # difflib's default of 0.6 would take "Nope-v1" for a typo of "Hopper-v5"
 
 
@@ -374,9 +375,13 @@ def _require(
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:
-    """The end of an error about an unknown name: the closest known name, or else all of them."""
+    """The end of an error about an unknown name: the closest known name, or else all of them, or
+    the nearest of very many."""
     known = sorted(names)
     close = closest(name, known)
+    if not close and len(known) > _MOST_NAMES:
+        nearest = difflib.get_close_matches(name, known, n=5, cutoff=0)
+        return f"; the nearest of {len(known):,}: {', '.join(nearest)}"
     return f"; did you mean '{close}'?" if close else f"; known: {', '.join(known) or 'none'}"
 
 

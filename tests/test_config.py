@@ -204,6 +204,10 @@ def test_first_error_says_path_and_problem_on_one_line():
 def test_what_is_far_off_is_not_taken_for_what_was_meant():
     assert did_you_mean("Hoper-v5", ["Hopper-v5"]) == "; did you mean 'Hopper-v5'?"
     assert did_you_mean("Nope-v1", ["Hopper-v5", "Ant-v5"]) == "; known: Ant-v5, Hopper-v5"
+    many = [f"task-{i}" for i in range(2000)]
+    assert did_you_mean("put", many) == (
+        "; the nearest of 2,000: task-9, task-8, task-7, task-6, task-5"
+    )
 
 
 def test_read_yaml_names_the_file_and_a_near_one(tmp_path):

@@ -124,6 +124,7 @@ def collect(
     if not tasks and env != "metaworld":
         raise ValueError(f"name tasks of {env}: --tasks {','.join(simulator.tasks[:3])}")
     named = list(simulator.expert_tasks) if tasks == "all" else words_of(tasks)
+    _check_experts(simulator, named)
     cfg = CollectCfg(
         env=simulator,
         tasks=named or list(DEMO_TASKS),
@@ -327,6 +328,18 @@ def score(
 app.command("view")(view_episodes)
 for view in (show, report, diff, card):
     app.command()(view)
+
+
+def _check_experts(simulator, tasks: list[str]) -> None:
+    """Raise ValueError for a task that cannot be played here, or that no expert shows."""
+    for task in tasks:
+        simulator.check_task(task)
+        if simulator.has_expert and task not in simulator.expert_tasks:
+            raise ValueError(
+                f"no expert shows '{task}' of {simulator.simulator}, so it cannot be recorded; of "
+                f"these there are experts: {', '.join(simulator.expert_tasks[:5])}"
+                f"{', …' if len(simulator.expert_tasks) > 5 else ''}"
+            )
 
 
 def _print_checks(report) -> None:

@@ -1,6 +1,7 @@
 """What goes wrong ends in one line that says what, where, and what to do; exit code 2."""
 
 import json
+import re
 import shutil
 import socket
 import sys
@@ -408,3 +409,16 @@ def test_what_a_command_needs_is_checked_before_it_says_anything(
     (line,) = said.err.splitlines()
     assert line.startswith("error: ")
     assert error in line
+
+
+@pytest.mark.parametrize(
+    ("env", "task", "message"),
+    [
+        ("calvin", "chain", "no expert shows 'chain' of CALVIN.* rotate_red_block_right, .*…$"),
+        ("libero", "KITCHEN_SCENE3_turn_on_the_stove", "experts: put_the_bowl_on_the_plate$"),
+        ("libero", "put_the_bowl", "the nearest of 290: put_the_bowl_on_the_stove, "),
+        ("robotwin", "open_laptop", "open_laptop needs objects of RoboTwin's assets.*ASSETS_PATH"),
+    ],
+)
+def test_a_task_that_cannot_be_recorded_is_refused_with_the_reason(env, task, message, rrf):
+    assert re.search(message, one_line(rrf("data", "collect", "--env", env, "--tasks", task)))
