@@ -1,8 +1,11 @@
 """What holds for every test."""
 
+import contextlib
 import gc
+import importlib.util
 import os
 import signal
+from pathlib import Path
 
 import pytest
 
@@ -12,11 +15,32 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _GL = os.environ.get("MUJOCO_GL")
+_LARGE = (
+    "torch._dynamo", "transformers", "lerobot.policies.factory",
+    "prefect.testing.utilities", "mlflow", "sklearn.metrics",
+    "wandb", "viser", "mujoco_warp",
+)  # fmt: skip
+
+gc.disable()  # until all is imported
+
+
+def pytest_sessionstart():
+    """A new environment has no bytecode: each worker begins with other packages, so that they do
+    not all compile the same files at once.
+    """
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    begin = worker * 3 % len(_LARGE)
+    spec = importlib.util.find_spec(_LARGE[begin].partition(".")[0])
+    if worker and spec and spec.cached and not Path(spec.cached).exists():
+        for name in _LARGE[begin:] + _LARGE[:begin]:
+            with contextlib.suppress(ImportError):
+                importlib.import_module(name)
 
 
 def pytest_collection_finish():
     """Do not look for garbage among what the packages hold, which takes a tenth of the time."""
     gc.freeze()
+    gc.enable()
     gc.set_threshold(50_000, 20, 100)
 
 
