@@ -99,6 +99,15 @@ def test_up_deploys_every_flow_the_gpu_limit_and_the_zombie_automation(live: Che
     assert [(one["name"], one["enabled"]) for one in automations] == [("zombie-runs", True)]
 
 
+def test_a_schedule_fires_by_itself(live: Checkout):
+    def fired() -> list[dict]:
+        runs = live.flow_runs("tick", state={"type": {"any_": ["COMPLETED"]}})
+        return [run for run in runs if run["auto_scheduled"]]
+
+    assert wait_for(fired, 300)
+    live.pause("tick")
+
+
 def with_running_task(live: Checkout, state: str) -> str:
     """A flow run in this state, and a task run of it that is Running; the task run's id."""
     flow = live.request("/flows/", {"name": "training"})["id"]
@@ -133,15 +142,6 @@ def test_the_nightly_schedule_has_runs_at_two_in_the_morning(live: Checkout):
     runs = wait_for(lambda: live.flow_runs("nightly-matrix"))
     assert all(run["auto_scheduled"] for run in runs)
     assert {run["expected_start_time"][11:16] for run in runs} == {"02:00"}
-
-
-def test_a_schedule_fires_by_itself(live: Checkout):
-    def fired() -> list[dict]:
-        runs = live.flow_runs("tick", state={"type": {"any_": ["COMPLETED"]}})
-        return [run for run in runs if run["auto_scheduled"]]
-
-    assert wait_for(fired, 300)
-    live.pause("tick")
 
 
 @pytest.mark.slow

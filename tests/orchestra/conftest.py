@@ -29,10 +29,10 @@ POLICY = CompactVLACfg(
 ENV = MetaWorldCfg(num_envs=4, max_episode_steps=5, image_size=32)
 
 
-def make_policy(cfg=POLICY, seed=0):
+def make_policy(cfg=POLICY, seed=0, stats=STATS):
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        return cfg.build(STATS).eval()
+        return cfg.build(stats).eval()
 
 
 def states():

@@ -7,11 +7,13 @@ import numpy as np
 import pytest
 import torch
 
+from rrf.config import trust
 from rrf.envs.process.child import Child, ChildError
 from rrf.orchestra.inline import InlineBackend, check_division
 from rrf.orchestra.rollout_role import RolloutRole
 from rrf.runners.vla_rl.job_sources import JobList
 from rrf.runners.vla_rl.preflight import check_log_probs
+from tests.orchestra import toy
 from tests.orchestra.conftest import (
     ENV,
     TASKS,
@@ -23,13 +25,29 @@ from tests.orchestra.conftest import (
 )
 
 
-@pytest.mark.slow  # the next test has it too, before it kills them
-def test_two_workers_play_what_one_plays(one_worker_round):
-    episodes, _ = play(2)
-    assert_same(episodes, one_worker_round)
+def toy_backend(num_workers, policy=None):
+    """Workers of the toy simulator, which start in an instant."""
+    trust("tests")
+    rollout = RolloutRole(policy or make_policy(toy.POLICY, stats=toy.STATS), batch_rows=4)
+    env = toy.ToyCfg(num_envs=4, max_episode_steps=8)
+    return InlineBackend(env, rollout, num_workers)
 
 
-def test_killed_workers_are_replaced_and_their_episodes_are_played_again(one_worker_round):
+def test_workers_that_are_killed_are_replaced_and_their_episodes_are_played_again():
+    alone, backend = toy_backend(1), toy_backend(2)
+    pids = backend.pids()
+    try:
+        expected = toy.play(alone)
+        episodes = toy.play(backend, lambda: pids and os.kill(pids.pop(), signal.SIGKILL))
+    finally:
+        alone.close()
+        backend.close()
+    assert_same(episodes, expected)
+    assert backend.num_restarts == 2
+
+
+@pytest.mark.slow
+def test_killed_workers_of_metaworld_are_replaced_too(one_worker_round):
     def kill_at_the_first_end(backend, source):
         pids, report = backend.pids(), source.report
 
@@ -95,15 +113,15 @@ def test_what_the_environment_refuses_ends_the_run_at_once():
 
 
 def test_a_greedy_round_repeats_itself_and_keeps_nothing_it_was_not_asked_to():
-    backend = InlineBackend(ENV, RolloutRole(make_policy(), batch_rows=4), 1)
+    backend = toy_backend(1)
     try:
-        rounds = [group_round(), group_round()]
+        rounds = [toy.group_round(), toy.group_round()]
         for source, stream in zip(rounds, ((0, 7), (0, 8)), strict=True):  # another randomness
             backend.play(source, stream, greedy=True, keeps=False)
     finally:
         backend.close()
     episodes, others = (source.episodes for source in rounds)
-    assert [episode.observation for episode in episodes] == [None] * 6
+    assert [episode.observation for episode in episodes] == [None] * 8
     for one, other in zip(episodes, others, strict=True):
         assert torch.equal(one.replay["actions"], other.replay["actions"])
     # greedy: the members of a group do the same
@@ -132,12 +150,12 @@ def test_the_policy_that_trains_agrees_with_the_one_that_played(one_worker_round
 
 
 def test_an_action_that_is_not_finite_stops_the_round():
-    policy = make_policy()
+    policy = make_policy(toy.POLICY, stats=toy.STATS)
     torch.nn.init.constant_(policy.head.output.bias, float("nan"))
-    backend = InlineBackend(ENV, RolloutRole(policy), 1)
+    backend = toy_backend(1, policy)
     try:
         with pytest.raises(ValueError, match=r"action of env \d+, step 0, dimension 0 is nan"):
-            backend.play(group_round(), (0, 0))
+            backend.play(toy.group_round(), (0, 0))
     finally:
         backend.close()
 
