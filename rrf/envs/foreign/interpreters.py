@@ -343,15 +343,17 @@ def _install(lock: Lock, root: Path, say: Callable[[str], None]) -> None:
 def _check_pins(lock: Lock, packages: list[dict[str, str]]) -> None:
     """Raise ValueError if other versions than those of the lock are installed."""
     installed = {canonicalize_name(package["name"]): package["version"] for package in packages}
-    for line in lock.path.read_text().splitlines():
-        if line.startswith("#") or not line.strip():
-            continue
-        pin = Requirement(line)
-        if pin.marker is not None:  # perhaps for other Pythons
-            continue
+    for pin in _pins(lock):
         version = installed.get(canonicalize_name(pin.name))
         if version is None or not pin.specifier.contains(version, prereleases=True):
-            raise ValueError(f"{lock.path.name} pins {line}, but {version} was installed")
+            raise ValueError(f"{lock.path.name} pins {pin}, but {version} was installed")
+
+
+def _pins(lock: Lock) -> list[Requirement]:
+    """The packages of a lock, without those that are perhaps for other Pythons."""
+    lines = [line for line in lock.path.read_text().splitlines() if line.strip()]
+    pins = [Requirement(line) for line in lines if not line.startswith("#")]
+    return [pin for pin in pins if pin.marker is None]
 
 
 def _share(lock: Lock, python: Path) -> None:
@@ -361,6 +363,7 @@ def _share(lock: Lock, python: Path) -> None:
     if not lock.shares:
         return
     place = _run([python, "-s", "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"])
+    pinned = {canonicalize_name(pin.name) for pin in _pins(lock)}
     todo, done = list(lock.shares), set()
     while todo:
         name = todo.pop()
@@ -370,7 +373,10 @@ def _share(lock: Lock, python: Path) -> None:
         package = importlib.metadata.distribution(name)
         for top in {file.parts[0] for file in package.files or []} - {"..", "__pycache__"}:
             link = Path(place.strip()) / top
-            if not link.exists():
+            if canonicalize_name(name) in pinned:
+                if link.is_symlink() and link.suffix == ".dist-info":  # by an earlier rrf
+                    link.unlink()
+            elif not link.exists():
                 link.unlink(missing_ok=True)  # to what is gone
                 link.symlink_to(Path(str(package.locate_file(top))).absolute())
         required = map(Requirement, package.requires or [])

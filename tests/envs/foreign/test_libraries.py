@@ -3,6 +3,7 @@
 import hashlib
 import os
 import subprocess
+import zipfile
 
 import pytest
 
@@ -95,3 +96,19 @@ def test_shared_packages_are_those_of_our_own_environment(home):
 
     assert os.path.samefile(printed.strip(), rich.__file__)  # noqa: PTH121
     assert "rich" in {package["name"] for package in found.record["packages"]}
+
+
+def test_what_the_lock_pins_is_not_shared_in_another_version(home):
+    """Two versions of a package would be found in the order of the folder's entries."""
+    with zipfile.ZipFile(home / "wheels/markdown_it_py-0.1-py3-none-any.whl", "w") as wheel:
+        wheel.writestr("markdown_it/__init__.py", "")
+        about = "Metadata-Version: 2.1\nName: markdown-it-py\nVersion: 0.1\n"
+        tag = "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        wheel.writestr("markdown_it_py-0.1.dist-info/METADATA", about)
+        wheel.writestr("markdown_it_py-0.1.dist-info/WHEEL", tag)
+        wheel.writestr("markdown_it_py-0.1.dist-info/RECORD", "")
+    (home / "configs/envs/tiny.lock").write_text(f"# shares: rich\n{LOCK}markdown-it-py==0.1\n")
+    assert interpreters.setup("tiny")
+    packages = interpreters.interpreter("tiny").record["packages"]
+    versions = [p["version"] for p in packages if p["name"] == "markdown-it-py"]
+    assert versions == ["0.1"]
