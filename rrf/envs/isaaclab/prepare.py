@@ -43,7 +43,14 @@ _ROBOTS = (  # file of example-robot-data, place, first link, links that stay bo
         "panda_description/urdf/panda.urdf",
         *("FrankaEmika/Legacy/panda_instanceable.usd", "panda_link0", "panda_hand", True),
     ),
+    (
+        "panda_description/urdf/panda.urdf",
+        *("FrankaEmika/franka_panda.usda", "panda_link0", "panda_hand", True),
+    ),
 )
+# NVIDIA's file of a robot has the stiffness and damping of its drives, and Isaac Lab's config takes
+# them from there. These are those of its config FRANKA_PANDA_HIGH_PD_CFG and of the legacy hand.
+_DRIVES = {"FrankaEmika/franka_panda.usda": {"angular": (400.0, 80.0), "linear": (2000.0, 100.0)}}
 _GROUND = """#usda 1.0
 (
     defaultPrim = "World"
@@ -101,7 +108,8 @@ def assets(root):
     for urdf, target, first, kept, is_fixed in _ROBOTS:
         file = share / "example-robot-data/robots" / urdf
         feet = None if is_fixed else kept
-        robots.write(file, root / _LAB / target, share, first, kept, is_fixed, feet)
+        drives = _DRIVES.get(target)
+        robots.write(file, root / _LAB / target, share, first, kept, is_fixed, feet, drives)
 
 
 def _write_text(path, text):

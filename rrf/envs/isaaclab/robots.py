@@ -5,7 +5,7 @@ A link is a rigid body below the robot's root, in its place of the zero pose. Li
 joints become a part of what they are fixed to, except `kept` ones, which Isaac Lab's tasks name.
 Only collision shapes are written; they are what a camera sees. Of a mesh it is the convex hull, or
 for robots on legs, which touch little but the ground, the box around it, and a ball at a foot.
-Drives and armatures are left to Isaac Lab's actuators, which set them.
+Armatures are left to Isaac Lab's actuators, and so are most robots' drives.
 """
 
 # pyright: reportMissingImports=false, reportAttributeAccessIssue=false
@@ -57,7 +57,7 @@ class _Body:
         self.mass, self.com = total, com
 
 
-def write(urdf, target, packages, first, kept="", is_fixed=False, feet=None):
+def write(urdf, target, packages, first, kept="", is_fixed=False, feet=None, drives=None):
     """Write a robot.
 
     Args:
@@ -68,6 +68,8 @@ def write(urdf, target, packages, first, kept="", is_fixed=False, feet=None):
         kept: A regular expression of the links that stay bodies although they are fixed.
         is_fixed: Whether the robot is fixed to the world.
         feet: For robots on legs, a regular expression of the links that are feet.
+        drives: Stiffness and damping of the drives, of angular ones in Nm/rad and Nm s/rad and of
+            linear ones in N/m and N s/m; None where Isaac Lab's config sets them.
     """
     robot = ET.parse(urdf).getroot()
     links = {link.get("name"): link for link in robot.findall("link")}
@@ -89,15 +91,16 @@ def write(urdf, target, packages, first, kept="", is_fixed=False, feet=None):
             if not merges:
                 moving.append((joint, body.name, child, place @ origin))
             todo.append((child, body if merges else None, place @ origin, pose @ origin))
-    stage = _Stage(Path(target), robot.get("name"), Path(packages), feet)
+    stage = _Stage(Path(target), robot.get("name"), Path(packages), feet, drives)
     stage.write(bodies, moving, is_fixed)
 
 
 class _Stage:
-    def __init__(self, target, name, packages, feet):
+    def __init__(self, target, name, packages, feet, drives):
         target.parent.mkdir(parents=True, exist_ok=True)
         self._stage = Usd.Stage.CreateInMemory()
         self._target, self._packages, self._feet = target, packages, feet
+        self._drives = drives or dict.fromkeys(_MOVING.values(), (0.0, 0.0))
         UsdGeom.SetStageUpAxis(self._stage, UsdGeom.Tokens.z)
         UsdGeom.SetStageMetersPerUnit(self._stage, 1.0)
         UsdPhysics.SetStageKilogramsPerUnit(self._stage, 1.0)
@@ -206,8 +209,9 @@ class _Stage:
             drive = UsdPhysics.DriveAPI.Apply(made.GetPrim(), _MOVING[kind])
             drive.CreateTypeAttr("force")
             drive.CreateMaxForceAttr(float(limit.get("effort")))
-            drive.CreateStiffnessAttr(0.0)
-            drive.CreateDampingAttr(0.0)
+            stiffness, damping = self._drives[_MOVING[kind]]
+            drive.CreateStiffnessAttr(stiffness / unit)  # per degree, where limits are in degrees
+            drive.CreateDampingAttr(damping / unit)
         made.CreateBody0Rel().SetTargets([Sdf.Path(f"{self._root}/{parent}")])
         made.CreateBody1Rel().SetTargets([Sdf.Path(f"{self._root}/{child}")])
         made.CreateLocalPos0Attr(Gf.Vec3f(*map(float, place[:3, 3])))

@@ -168,3 +168,17 @@ def test_a_robot_takes_commands_and_is_drawn(isaaclab):
         assert pictures.std() > 3
     finally:
         env.close()
+
+
+@pytest.mark.slow
+def test_the_drives_of_the_panda_hold_it_against_gravity(isaaclab):
+    env = IsaacLabEnvCfg(task="Isaac-Reach-Franka", num_envs=2, is_seeded=True).build(seed=0)
+    try:
+        for _ in range(40):
+            env.step(torch.zeros(2, env.num_actions))
+        joints = next(iter(env.interface.observation_terms["policy"].values()))
+        assert joints == 9
+        away = env.get_observations()["policy"][:, :joints]
+        assert away.abs().max() < 0.1, "rad from where it is told to stay"
+    finally:
+        env.close()
