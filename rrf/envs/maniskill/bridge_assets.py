@@ -153,7 +153,7 @@ class Library:
     def _clone(self, which):
         root = self._real2sim if which == "real2sim" else self._rl4vla
         if root is None:
-            raise ValueError(self._commands[which])
+            raise ValueError(f"the assets of {which} are not here; {self._commands[which]}")
         return Path(root)
 
     def _there(self, path, which):

@@ -158,7 +158,7 @@ def _commit(checkout: Checkout) -> str:
     """The commit of a clone, or `files` if its folder is no repository."""
     folder = os.environ.get(checkout.variable)
     if folder is None:
-        raise NotSetUpError(how_to_clone(checkout))
+        raise NotSetUpError(f"{checkout.variable} is not set; {how_to_clone(checkout)}")
     if not (Path(folder) / ".git").exists():
         return "files"
     command = ["git", "-C", folder, "rev-parse", "HEAD"]

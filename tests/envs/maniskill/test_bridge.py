@@ -67,7 +67,9 @@ def test_a_config_says_what_is_missing(monkeypatch):
         cfg.replace(render_size=[640])
     monkeypatch.delenv("MANISKILL2_REAL2SIM_PATH", raising=False)
     monkeypatch.setattr("rrf.envs.foreign.configs._versions", lambda name, packages: {})
-    with pytest.raises(ValueError, match=r"type: git clone https://\S+real2sim; git -C .* ef7a4d4"):
+    with pytest.raises(
+        ValueError, match=r"is not set; type: git clone https://\S+real2sim; .* ef7a4d4"
+    ):
         BridgeCfg().versions(BridgeCfg.packages)
     assert cfg.replace(assets="stand_ins").versions(PutOnPlateCfg.packages) == {}
     monkeypatch.setenv("MANISKILL2_REAL2SIM_PATH", str(ROOT / "tests"))
