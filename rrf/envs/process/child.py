@@ -10,6 +10,7 @@ parent's main thread started it, it also dies at once with the parent, even in t
 
 import ctypes
 import functools
+import gc
 import inspect
 import json
 import os
@@ -29,6 +30,9 @@ from rrf.envs.failure import in_a_line
 
 _PR_SET_PDEATHSIG = 1
 _CLOSE_TIMEOUT_S = 5.0
+_OBJECTS = 50_000
+"""New objects between two collections of garbage during the first call, which imports simulators:
+Python's 700 would cost a fifth of its time."""
 _MAIN = "import sys; from rrf.envs.process.child import serve; serve(*sys.argv[1:])"
 
 
@@ -225,16 +229,17 @@ def serve(target: str, arguments: str, fd: str, parent_pid: str) -> None:
     )  # Ctrl-C reaches the whole process group; the parent decides
     connection = Connection(int(fd))
     served = Served(target, json.loads(arguments))
+    usual = gc.get_threshold()
+    gc.set_threshold(_OBJECTS, *usual[1:])
     while True:
         try:
             method, values = connection.recv()
-        except (EOFError, OSError):
-            return
-        message = served.call(method, values, functools.partial(_send_progress, connection))
-        try:
+            message = served.call(method, values, functools.partial(_send_progress, connection))
             connection.send(message)
-        except OSError:
+        except (EOFError, OSError):
+            gc.freeze()  # or the end of Python would look through all of it once more
             return
+        gc.set_threshold(*usual)
 
 
 def _send_progress(connection: Connection, steps: typing.Iterator):

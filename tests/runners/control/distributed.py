@@ -4,8 +4,16 @@ its own: starting them takes longer than all of it."""
 import sys
 from pathlib import Path
 
-from rrf.runners import process_group
-from tests.runners.control import distributed_fitness, distributed_learning, distributed_rollback
+from rrf.cli import quick_imports
+
+quick_imports.begin()
+
+from rrf.runners import process_group  # noqa: E402
+from tests.runners.control import (  # noqa: E402
+    distributed_fitness,
+    distributed_learning,
+    distributed_rollback,
+)
 
 
 def main(root: Path) -> None:
