@@ -92,12 +92,12 @@ def tried() -> str:
     for result in results:
         steps = (paired([result], STAGES[when], when) for when in _RECIPE)
         rates = (_rate(result, when) for when in _RECIPE)
-        minutes = f"{result['cpu_s'] / 60:.0f} CPU-min"
+        minutes = f"{result['wall_s'] / 60:.1f} min"
         rows.append((_tasks(result), *map(_joined, rates, steps), minutes))
     if results:
         means = (f"**{statistics.fmean(r[when] for r in results):.1%}**" for when in _RECIPE)
         steps = (paired(results, STAGES[when], when) for when in _RECIPE)
-        minutes = f"{statistics.fmean(r['cpu_s'] for r in results) / 60:.0f} CPU-min"
+        minutes = f"{statistics.fmean(r['wall_s'] for r in results) / 60:.1f} min"
         rows.append(("mean", *map(_joined, means, steps), minutes))
     titles = ("one demonstration, imitated", "bent by trial and error, imitated", "after GRPO")
     return table(("tasks", *titles, "all included"), rows)

@@ -5,6 +5,7 @@ and what is learned in them.
 calvin`, `isaaclab`, `robotwin`, `pusht` or `aloha`, or the extra "robotics"; for
 `calvin_average_length` the dataset `calvin-demo` or `--policy CHECKPOINT`, and for
 `robotwin_stack_blocks_two_success` the dataset `robotwin-demo` or the same option.
+`one_demo_rl_success` is measured by `python -m benchmarks.vla_rl tried`.
 """
 
 import argparse
