@@ -55,7 +55,10 @@ def test_the_lineage_names_the_parent(parent, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"init_from": None}, r"init_from is not given, .*init_from=<checkpoint"),
+        (
+            {"init_from": None},
+            r"init_from is not given, .*init_from=<checkpoint.*`rrf presets NAME`",
+        ),
         ({"tasks": []}, "tasks is empty; name at least one"),
         ({"tasks": ["drawer-opne-v3"]}, "no task 'drawer-opne-v3'; did you mean 'drawer-open-v3'"),
         ({"env": ENV.replace(num_envs=5)}, r"num_envs=5 cannot be .* set num_envs=4 or 6"),

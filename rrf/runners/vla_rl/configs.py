@@ -198,7 +198,7 @@ class RoundsCfg(RunnerCfg):
         if not self.init_from:
             raise ValueError(
                 f"init_from is not given, but {self.why_parent}; set init_from=<checkpoint of "
-                "supervised fine-tuning>"
+                "supervised fine-tuning>; `rrf presets NAME` says of which preset"
             )
         return self.init_from
 
