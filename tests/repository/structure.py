@@ -6,6 +6,7 @@ docstring.
 """
 
 import ast
+import functools
 import re
 import sys
 from collections.abc import Iterator
@@ -48,9 +49,16 @@ def files(layer: str) -> list[Path]:
     return sorted(p for p in where.rglob("*.py") if not p.is_relative_to(TEMPLATE))
 
 
+@functools.cache
+def import_statements(path: Path) -> tuple[ast.Import | ast.ImportFrom, ...]:
+    """All of a file: at the top, inside functions and under TYPE_CHECKING."""
+    nodes = ast.walk(ast.parse(path.read_text()))
+    return tuple(node for node in nodes if isinstance(node, (ast.Import, ast.ImportFrom)))
+
+
 def imports(path: Path) -> Iterator[str]:
-    """The dotted names that a file imports, inside functions too."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    """The dotted names that a file imports."""
+    for node in import_statements(path):
         if isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
             yield node.module
             if node.module in _PARENTS:

@@ -125,8 +125,7 @@ def _module(path: Path) -> str:
 
 
 def _imported_modules(path: Path):
-    """All of them: at the top, inside functions and under TYPE_CHECKING."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in structure.import_statements(path):
         if isinstance(node, ast.ImportFrom) and node.module:
             for alias in node.names:
                 submodule = f"{node.module}.{alias.name}"
