@@ -13,6 +13,7 @@ from benchmarks import (
     headline_page,
     markdown,
     metaworld_tasks,
+    one_demo_means,
     recordings,
     rl_algorithms,
     rl_curves,
@@ -104,6 +105,7 @@ def pages() -> dict[Path, str]:
             "headline": headline_page.overview(),
             "drawn": headline_page.drawn(),
             "tried": headline_page.tried(),
+            "means": one_demo_means.table(),
         },
         docs / "models.md": {
             "families": headline_page.families(),

@@ -1,10 +1,11 @@
 """The scripts that measure training of policies that see images run."""
 
 import argparse
+import json
 
 import pytest
 
-from benchmarks import headline_page, vla_gpu
+from benchmarks import headline_page, one_demo_means, vla_gpu
 from benchmarks import vla_experiments as experiments
 from benchmarks.clock import median_cpu_s
 from benchmarks.harness import Bench
@@ -50,6 +51,25 @@ def test_the_page_shows_every_stage_of_a_draw_that_nobody_had_used():
     assert list(experiments.results_of(experiments.FRESH)[0]["by_task"]) == (
         experiments.experiment_of(experiments.FRESH).tasks
     )
+
+
+def test_every_means_is_shown_beside_the_policy_that_it_started_from(tmp_path, monkeypatch):
+    by_task = {task: {"solved": 5} for task in one_demo_means.TASKS}
+    of_all = {"success": 0.1, "bounds": [0.062, 0.158], "by_task": by_task, "cpu_s": 90.0}
+    start = {"name": "start", "title": "imitated", "gained": 0, "lost": 0, "p": 1.0}
+    means = {"name": "groups", "title": "larger groups", "gained": 9, "lost": 1, "p": 0.0215}
+    kept = means | {"name": "rlt", "title": "corrected", "kept_start": True, "episodes": 936}
+    kinds = {"temperature": 0.4, "persistent_share": None, "success": 0.06}
+    noise = {"name": "noise", "rows": [kinds | {"by_task": dict.fromkeys(by_task, 0.06)}]}
+    rows = [start | of_all, means | of_all | {"episodes": 1234}, kept | of_all, noise]
+    path = tmp_path / "means.json"
+    path.write_text(json.dumps(rows))
+    monkeypatch.setattr(one_demo_means, "RESULTS", path)
+    lines = one_demo_means.table().splitlines()
+    assert lines[2] == "| imitated | 10.0% [6.2%, 15.8%] | 5 | 5 | 5 |  |  | 1.5 |"
+    assert "| 5 | 9 gained, 1 lost, p = 0.02 | 1,234 | 1.5 |" in lines[3]
+    assert "| 5 | the start validated best and was kept | 936 | 1.5 |" in lines[4]
+    assert lines[-1] == "| 0.4 | one offset per chunk | 6.0% | 6% | 6% | 6% |"
 
 
 def test_a_step_is_timed_in_turns_with_another():
