@@ -1,7 +1,7 @@
 """The config of ALOHA. Imports no simulator."""
 
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from rrf.config import configclass
@@ -39,6 +39,7 @@ class AlohaCfg(ForeignVecEnvCfg):
     known_cameras: typing.ClassVar[tuple[str, ...] | None] = CAMERAS
     simulator_file: typing.ClassVar[Path] = Path(__file__).parent / "simulator.py"
     simulator_class: typing.ClassVar[str] = "Aloha"
+    instructions: typing.ClassVar[Mapping[str, str]] = INSTRUCTIONS
     has_expert: typing.ClassVar[bool] = True
     can_ignore_terminations: typing.ClassVar[bool] = True
     conventions: typing.ClassVar[tuple[str, ...]] = ("objects",)
@@ -90,18 +91,6 @@ class AlohaCfg(ForeignVecEnvCfg):
         return {**joints, **({"objects": 2 * len(_POSE)} if self.objects else {})}
 
     @property
-    def action_dim(self) -> int:
-        return len(self.action_names)
-
-    @property
-    def tasks(self) -> Sequence[str]:
-        return tuple(INSTRUCTIONS)
-
-    @property
-    def num_initial_states(self) -> int:
-        return 1000
-
-    @property
     def simulator_arguments(self) -> dict[str, typing.Any]:
         """Arguments of `simulator.Aloha`."""
         from rrf.compiled.rasterizer import library  # which needs a C compiler
@@ -123,6 +112,3 @@ class AlohaCfg(ForeignVecEnvCfg):
         """What chooses the library that draws."""
         gl = "disable" if self.drawn_by == "raster" else self.drawn_by
         return {"MUJOCO_GL": gl, **({} if gl == "disable" else {"PYOPENGL_PLATFORM": gl})}
-
-    def instruction(self, task: str) -> str:
-        return INSTRUCTIONS[task]

@@ -1,7 +1,7 @@
 """The config of CALVIN. Imports no simulator."""
 
 import typing
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rrf.config import configclass
@@ -27,6 +27,7 @@ class CalvinCfg(ForeignVecEnvCfg):
     known_cameras: typing.ClassVar[tuple[str, ...] | None] = CAMERAS
     simulator_file: typing.ClassVar[Path] = Path(__file__).parent / "simulator.py"
     simulator_class: typing.ClassVar[str] = "Calvin"
+    instructions: typing.ClassVar[Mapping[str, str]] = INSTRUCTIONS
     has_stages: typing.ClassVar[bool] = True
     state_names: typing.ClassVar[tuple[str, ...]] = (
         *("tcp_x", "tcp_y", "tcp_z", "tcp_rx", "tcp_ry", "tcp_rz", "gripper_width"),
@@ -57,10 +58,6 @@ class CalvinCfg(ForeignVecEnvCfg):
             raise ValueError(f"later_starts={self.later_starts} must lie in 0..1")
 
     @property
-    def action_dim(self) -> int:
-        return len(self.action_names)
-
-    @property
     def tasks(self) -> Sequence[str]:
         return (*INSTRUCTIONS, CHAIN)
 
@@ -82,6 +79,3 @@ class CalvinCfg(ForeignVecEnvCfg):
             "image_size": self.image_size,
             "later_starts": self.later_starts,
         }
-
-    def instruction(self, task: str) -> str:
-        return INSTRUCTIONS[task]

@@ -6,6 +6,7 @@ started.
 """
 
 import typing
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rrf.config import configclass, did_you_mean
@@ -31,6 +32,10 @@ class ForeignVecEnvCfg(VecEnvCfg):
     its horizon. The class then has `stage` of `rrf_child.episodes.Simulator`."""
     state_names: typing.ClassVar[tuple[str, ...]]
     """Names of the dimensions of a state."""
+    action_names: typing.ClassVar[tuple[str, ...]]
+    """Names of the dimensions of an action; without them, a subclass says `action_dim`."""
+    instructions: typing.ClassVar[Mapping[str, str]] = {}
+    """Task -> its instruction in words; where there are more, a subclass says `tasks`."""
     known_cameras: typing.ClassVar[tuple[str, ...] | None] = None
     """The cameras that can be named; None for any."""
 
@@ -52,6 +57,18 @@ class ForeignVecEnvCfg(VecEnvCfg):
         return len(self.state_names)
 
     @property
+    def action_dim(self) -> int:
+        return len(self.action_names)
+
+    @property
+    def tasks(self) -> Sequence[str]:
+        return tuple(self.instructions)
+
+    @property
+    def num_initial_states(self) -> int:
+        return 1000
+
+    @property
     def simulator_arguments(self) -> dict[str, typing.Any]:
         """Arguments of the simulator's class, as JSON data."""
         return {}
@@ -71,7 +88,7 @@ class ForeignVecEnvCfg(VecEnvCfg):
 
     def instruction(self, task: str) -> str:
         """The instruction of a task in words."""
-        raise NotImplementedError
+        return self.instructions[task]
 
 
 @configclass(builds="rrf.envs.foreign.control:build")

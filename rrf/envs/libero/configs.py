@@ -88,10 +88,6 @@ class LiberoCfg(ForeignVecEnvCfg):
             raise ValueError(f"gl is '{self.gl}', allowed: {', '.join(_GL)}")
 
     @property
-    def action_dim(self) -> int:
-        return len(self.action_names)
-
-    @property
     def tasks(self) -> Sequence[str]:
         return (*SUITES["libero-130"], *PRO_TASKS)
 

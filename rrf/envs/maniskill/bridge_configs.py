@@ -82,10 +82,6 @@ class BridgeCfg(ForeignVecEnvCfg):
             raise ValueError(f"render_size={self.render_size} must be a width and a height, >= 16")
 
     @property
-    def action_dim(self) -> int:
-        return len(self.action_names)
-
-    @property
     def tasks(self) -> Sequence[str]:
         return tuple(SIMPLER)
 

@@ -1,7 +1,7 @@
 """The config of ManiSkill3. Imports no simulator."""
 
 import typing
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from rrf.config import configclass
@@ -39,6 +39,7 @@ class ManiskillCfg(ForeignVecEnvCfg):
     known_cameras: typing.ClassVar[tuple[str, ...] | None] = CAMERAS
     simulator_file: typing.ClassVar[Path] = Path(__file__).parent / "simulator.py"
     simulator_class: typing.ClassVar[str] = "Maniskill"
+    instructions: typing.ClassVar[Mapping[str, str]] = INSTRUCTIONS
     can_ignore_terminations: typing.ClassVar[bool] = True
     conventions: typing.ClassVar[tuple[str, ...]] = ("controller", "shows_goal")
     has_expert: typing.ClassVar[bool] = True
@@ -72,22 +73,10 @@ class ManiskillCfg(ForeignVecEnvCfg):
             )
 
     @property
-    def action_names(self) -> tuple[str, ...]:
+    def action_names(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
         """Names of the dimensions of an action."""
         rotation = ("drx", "dry", "drz") if self.controller == "pd_ee_delta_pose" else ()
         return ("dx", "dy", "dz", *rotation, "gripper")
-
-    @property
-    def action_dim(self) -> int:
-        return len(self.action_names)
-
-    @property
-    def tasks(self) -> Sequence[str]:
-        return tuple(INSTRUCTIONS)
-
-    @property
-    def num_initial_states(self) -> int:
-        return 1000
 
     @property
     def simulator_arguments(self) -> dict[str, typing.Any]:
@@ -103,9 +92,6 @@ class ManiskillCfg(ForeignVecEnvCfg):
     def variables(self) -> dict[str, str]:
         """The thread that asks for an image draws it: other slots' processes have the cores."""
         return {"LP_NUM_THREADS": "0"}
-
-    def instruction(self, task: str) -> str:
-        return INSTRUCTIONS[task]
 
 
 @configclass

@@ -1,7 +1,7 @@
 """The config of PushT. Imports no simulator."""
 
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from rrf.config import configclass
@@ -34,6 +34,7 @@ class PushtCfg(ForeignVecEnvCfg):
     known_cameras: typing.ClassVar[tuple[str, ...] | None] = (CAMERA,)
     simulator_file: typing.ClassVar[Path] = Path(__file__).parent / "simulator.py"
     simulator_class: typing.ClassVar[str] = "Pusht"
+    instructions: typing.ClassVar[Mapping[str, str]] = {TASK: INSTRUCTION}
     has_expert: typing.ClassVar[bool] = True
     can_ignore_terminations: typing.ClassVar[bool] = True
     conventions: typing.ClassVar[tuple[str, ...]] = ("keypoints", "actions")
@@ -67,18 +68,6 @@ class PushtCfg(ForeignVecEnvCfg):
         return {"agent_pos": 2, **({"keypoints": len(KEYPOINTS)} if self.keypoints else {})}
 
     @property
-    def action_dim(self) -> int:
-        return len(self.action_names)
-
-    @property
-    def tasks(self) -> Sequence[str]:
-        return (TASK,)
-
-    @property
-    def num_initial_states(self) -> int:
-        return 1000
-
-    @property
     def simulator_arguments(self) -> dict[str, typing.Any]:
         """Arguments of `simulator.Pusht`."""
         return {
@@ -94,6 +83,3 @@ class PushtCfg(ForeignVecEnvCfg):
     def variables(self) -> dict[str, str]:
         """It draws on surfaces in memory."""
         return {"SDL_VIDEODRIVER": "dummy", "PYGAME_HIDE_SUPPORT_PROMPT": "1"}
-
-    def instruction(self, task: str) -> str:
-        return INSTRUCTION

@@ -1,7 +1,7 @@
 """The config of robosuite. Imports no simulator."""
 
 import typing
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from rrf.config import configclass
@@ -41,6 +41,7 @@ class RobosuiteCfg(ForeignVecEnvCfg):
     known_cameras: typing.ClassVar[tuple[str, ...] | None] = CAMERAS
     simulator_file: typing.ClassVar[Path] = Path(__file__).parent / "simulator.py"
     simulator_class: typing.ClassVar[str] = "Robosuite"
+    instructions: typing.ClassVar[Mapping[str, str]] = INSTRUCTIONS
     can_ignore_terminations: typing.ClassVar[bool] = True
     conventions: typing.ClassVar[tuple[str, ...]] = ("controller",)
     state_names: typing.ClassVar[tuple[str, ...]] = (
@@ -75,22 +76,10 @@ class RobosuiteCfg(ForeignVecEnvCfg):
                 raise ValueError(f"{name} is '{value}', allowed: {', '.join(known)}")
 
     @property
-    def action_names(self) -> tuple[str, ...]:
+    def action_names(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
         """Names of the dimensions of an action."""
         rotation = ("drx", "dry", "drz") if self.controller == "OSC_POSE" else ()
         return ("dx", "dy", "dz", *rotation, "gripper")
-
-    @property
-    def action_dim(self) -> int:
-        return len(self.action_names)
-
-    @property
-    def tasks(self) -> Sequence[str]:
-        return tuple(INSTRUCTIONS)
-
-    @property
-    def num_initial_states(self) -> int:
-        return 1000
 
     @property
     def simulator_arguments(self) -> dict[str, typing.Any]:
@@ -108,6 +97,3 @@ class RobosuiteCfg(ForeignVecEnvCfg):
     def variables(self) -> dict[str, str]:
         """What chooses the library that draws."""
         return {"MUJOCO_GL": self.gl, "PYOPENGL_PLATFORM": self.gl}
-
-    def instruction(self, task: str) -> str:
-        return INSTRUCTIONS[task]

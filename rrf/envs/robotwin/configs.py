@@ -3,7 +3,7 @@
 import math
 import os
 import typing
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from rrf.config import configclass
@@ -30,6 +30,7 @@ class RobotwinCfg(ForeignVecEnvCfg):
     known_cameras: typing.ClassVar[tuple[str, ...] | None] = CAMERAS
     simulator_file: typing.ClassVar[Path] = Path(__file__).parent / "simulator.py"
     simulator_class: typing.ClassVar[str] = "Robotwin"
+    instructions: typing.ClassVar[Mapping[str, str]] = INSTRUCTIONS
     has_expert: typing.ClassVar[bool] = True
     conventions: typing.ClassVar[tuple[str, ...]] = ("robot", "apart_m", "shadows", "moves")
     state_names: typing.ClassVar[tuple[str, ...]] = tuple(
@@ -76,20 +77,8 @@ class RobotwinCfg(ForeignVecEnvCfg):
             raise ValueError("robot=rrf-arm has one arm; set apart_m=0.6, or another robot")
 
     @property
-    def action_dim(self) -> int:
-        return len(self.action_names)
-
-    @property
-    def tasks(self) -> Sequence[str]:
-        return tuple(INSTRUCTIONS)
-
-    @property
     def expert_tasks(self) -> Sequence[str]:
         return BLOCKS if self.assets is None else self.tasks
-
-    @property
-    def num_initial_states(self) -> int:
-        return 1000
 
     @property
     def simulator_arguments(self) -> dict[str, typing.Any]:
@@ -119,9 +108,6 @@ class RobotwinCfg(ForeignVecEnvCfg):
         named = [os.environ.get(name) for name in ("ASSETS_PATH", "ROBOTWIN_PATH")]
         folders = [Path(name).absolute() for name in named if name]
         return next((f for f in folders if (f / "assets/objects/objaverse").is_dir()), None)
-
-    def instruction(self, task: str) -> str:
-        return INSTRUCTIONS[task]
 
     def versions(self, packages: Collection[str]) -> dict[str, str]:
         """See `VecEnvCfg.versions`. Says which assets are missing, too."""
