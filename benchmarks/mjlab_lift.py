@@ -55,6 +55,16 @@ def lift(bench: Bench) -> dict:
         return _success(bench, "yam_lift_success", policy, "yam-lift-cube", Path(scratch))
 
 
+def lift_by_ppo(bench: Bench) -> dict:
+    """PPO alone, whose episodes begin where the script has been; the gate's protocol."""
+    with tempfile.TemporaryDirectory() as scratch:
+        policy = bench.options.policy
+        if policy is None:
+            folder = Path(scratch, "ppo")
+            policy = harness.train("yam-lift-cube-ppo-shown", folder, _short(bench))["checkpoint"]
+        return _success(bench, "yam_lift_ppo_success", policy, "yam-lift-cube", Path(scratch))
+
+
 def lift_by_depth(bench: Bench) -> dict:
     """The same, and a student that sees the cube by the depth camera at the wrist."""
     with tempfile.TemporaryDirectory() as scratch:
@@ -93,5 +103,6 @@ IDS: dict[str, Measure] = {
     "yam_env_steps_per_cpu_s": env_steps,
     "yam_depth_images_per_cpu_s": depth_images,
     "yam_lift_success": lift,
+    "yam_lift_ppo_success": lift_by_ppo,
     "yam_lift_depth_success": lift_by_depth,
 }
