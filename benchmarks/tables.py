@@ -31,7 +31,7 @@ README = {
     "drawn_success_before": "six tasks drawn by each of three seeds: one demonstration, imitated",
     "drawn_success_imitated": "the same, repeated in simulation by the objects' poses, imitated",
     "drawn_success_after": "the same, then GRPO",
-    "one_demo_rl_success_imitated": "the same tasks, without poses: bent by trial and error, imitated",
+    "one_demo_rl_success_imitated": "the same tasks, without poses: bent by trial and error",
     "one_demo_rl_success": "the same, then GRPO",
     "fresh_success_before": "six tasks of a seed nobody had used: one demonstration, imitated",
     "fresh_success_imitated": "the same, repeated in simulation by the objects' poses, imitated",
