@@ -13,7 +13,6 @@ import argparse
 import contextlib
 import dataclasses
 import json
-import resource
 import sys
 import time
 import typing
@@ -22,7 +21,8 @@ from pathlib import Path
 
 import yaml
 
-from benchmarks import harness, markdown, record
+from benchmarks import harness, markdown, record, vla_experiments
+from benchmarks.clock import children_cpu_s
 from rrf import atomic, processes, workspace
 from rrf.config import did_you_mean, read_yaml
 from rrf.evaluation.intervals import mcnemar_p
@@ -91,40 +91,18 @@ def folder() -> Path:
 @contextlib.contextmanager
 def _measured(path: Path) -> Iterator[None]:
     """Write the CPU and wall seconds of the processes that run inside to a file."""
-    begin, before = time.perf_counter(), _cpu_s()
+    begin, before = time.perf_counter(), children_cpu_s()
     yield
-    spent = {"cpu_s": _cpu_s() - before, "wall_s": time.perf_counter() - begin}
+    spent = {"cpu_s": children_cpu_s() - before, "wall_s": time.perf_counter() - begin}
     atomic.write_json(path, spent)
-
-
-def _cpu_s() -> float:
-    spent = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return spent.ru_utime + spent.ru_stime
 
 
 def dataset() -> Path:
     """One demonstration of each task, the shortest of five, as `vla_experiments` records it."""
-    from rrf.data.conversion.convert import convert
-    from rrf.data.conversion.dataset_cfg import load_dataset_cfg
-    from rrf.data.transport.publish import publish
-    from rrf.data.validation.validate import validate
-
-    root = folder() / "data"
-    if not (root / "cost.json").is_file():
-        with _measured(root / "cost.json"):
-            words = ["--tasks", ",".join(TASKS), "--episodes", "1", "--demonstrations", "1"]
-            words += ["--max-steps", "100", "--noise", "0.0", "--noise", "0.2"]
-            words += ["--action-repeat", "5", "--cameras", ",".join(CAMERAS)]
-            harness.run_rrf("data", "collect", *words, "--out", str(root / "raw"))
-        name = "one-demo-means"
-        cfg = load_dataset_cfg("metaworld-demo").replace(
-            name=name, cameras={camera: f"obs/{camera}_image" for camera in CAMERAS}
-        )
-        convert(cfg, root / "raw", root / "converted")
-        report = validate(name, root / "converted", cfg.checks, root / "report")
-        assert report.passed, f"see {root / 'report'}"
-        publish(root / "converted", root / "report", root / "published")
-    return root / "published"
+    recordings = vla_experiments.Recordings(
+        TASKS, 1, 100, demonstrations=1, noise=(0.0, 0.2), cameras=CAMERAS
+    )
+    return vla_experiments.dataset(folder().name, recordings)[0]
 
 
 def start() -> str:

@@ -245,8 +245,8 @@ def run(name: str, seed: int, resumes: bool = False, alone: bool = False) -> dic
     words, threads = [*experiment.sft_overrides, f"seed={seed}"], experiment.sft_threads
     costs: list[_Cost] = []  # of each stage
     if experiment.recordings:
-        dataset, cost = _dataset(name, experiment.recordings)
-        words.append(f"dataset={dataset}")
+        published, cost = dataset(name, experiment.recordings)
+        words.append(f"dataset={published}")
         costs.append(cost)
     if experiment.pretrained:
         words.append(f"init_from={_fine_tuned(experiment.pretrained, seed)['checkpoint']}")
@@ -372,7 +372,7 @@ def _protocol(experiment: Experiment, folder: Path) -> str:
     return str(written)
 
 
-def _dataset(name: str, recordings: Recordings) -> tuple[Path, _Cost]:
+def dataset(name: str, recordings: Recordings) -> tuple[Path, _Cost]:
     """Record, convert and publish demonstrations under `.rrf/headline/`; existing ones are kept.
 
     Returns:
