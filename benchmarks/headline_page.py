@@ -142,11 +142,16 @@ def paired(results: list[dict], since: str | None, when: str) -> str:
             before, after = (round(result[stage] * episodes) for stage in (since, when))
             most_lost = min(before, episodes - after)
             gained, lost = gained + most_lost + after - before, lost + most_lost
-    p = min(1.0, 2 * min(mcnemar_p(gained, lost), mcnemar_p(lost, gained)))
+    p = two_sided_p(gained, lost)
     if not is_known:
         return f"p ≤ {10.0 ** math.ceil(math.log10(p)):.0e}"
     shown = f"{p:.0e}" if p < 0.001 else f"{p:.1g}"
     return f"{gained} states gained, {lost} lost, p = {shown}"
+
+
+def two_sided_p(gained: int, lost: int) -> float:
+    """McNemar's exact two-sided p of states that one of two policies solves."""
+    return min(1.0, 2 * min(mcnemar_p(gained, lost), mcnemar_p(lost, gained)))
 
 
 def _num_episodes(result: dict) -> int:
