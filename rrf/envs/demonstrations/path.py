@@ -28,18 +28,26 @@ class Bend(typing.NamedTuple):
 class ShiftedPath:
     """Acts as an expert does. Make a new one for each episode."""
 
-    def __init__(self, hand_t3: np.ndarray, action_ta: np.ndarray, reach_m: float, divides: int):
+    def __init__(
+        self,
+        hand_t3: np.ndarray,
+        action_ta: np.ndarray,
+        reach_m: float,
+        divides: int,
+        bend: Bend | None = None,
+    ):
         """
         Args:
             hand_t3: Where the hand was before each action, in metres.
             action_ta: The actions, in [-1, 1].
             reach_m: How far an action of 1 moves the hand.
             divides: The row in which the first shift is complete; T for the end.
+            bend: By how much the path is shifted; None for not yet.
         """
         self._hand_t3, self._action_ta, self._reach_m = hand_t3, action_ta, reach_m
         self._divides, self._num_actions = divides, len(action_ta)
         self._step = 0
-        self.bend = Bend(np.zeros(3), np.zeros(3))
+        self.bend = bend or Bend(np.zeros(3), np.zeros(3))
 
     @property
     def is_over(self) -> bool:

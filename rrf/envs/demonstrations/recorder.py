@@ -133,9 +133,7 @@ class _Attempt:
         """Who repeats the episode along a bent path."""
         hand = np.stack([seen.state[0, :3] for seen in self.seen[: self.num_actions]])
         reach_m, divides = reach_of(hand, self._actions), first_change(self._actions[:, -1])
-        path = ShiftedPath(hand, self._actions, reach_m, divides)
-        path.bend = bend
-        return path
+        return ShiftedPath(hand, self._actions, reach_m, divides, bend)
 
     @property
     def _actions(self) -> np.ndarray:
