@@ -46,6 +46,11 @@ def promoted(model: str, version: str, decision: str) -> None:
     tell(Event("promoted", decision, "", model, version, _page()))
 
 
+def released(model: str, version: str, decision: str) -> None:
+    """A version is a canary."""
+    tell(Event("canary", decision, "", model, version, _page()))
+
+
 def _page() -> str:
     run = this_run()
     return run.url if run else ""

@@ -1,6 +1,7 @@
 """`promote`: make a version the champion. The registry refuses it unless its gate passes it."""
 
 import math
+from collections.abc import Callable
 from typing import Annotated
 
 from prefect import flow, get_run_logger
@@ -12,7 +13,7 @@ from pydantic import Field
 from flows import artifacts, notify
 from flows.steps import step
 from flows.this_run import completed, this_run
-from rrf.registry import approvals, promotion
+from rrf.registry import approvals, promotion, releases
 from rrf.registry.approvals import AwaitingApprovalError
 
 ModelName = Annotated[
@@ -29,25 +30,43 @@ class Approval(RunInput):
     ] = ""
 
 
+Decision = tuple[str, float | None]
+"""What was decided, and for how many seconds it waits for approvals, or None."""
+
+
 @step(name="promote", task_run_name="promote {model} version {version}")
-def promote_version(model: str, version: str) -> tuple[str, float | None]:
-    """Make the version @champion; returns the decision, and for how many seconds it waits for
-    approvals, or None.
-    """
+def promote_version(model: str, version: str) -> Decision:
+    """Make the version @champion."""
     was_champion = promotion.ledger_of(model).champion == version
     try:
         promotion.promote(model, version)
     except AwaitingApprovalError as waiting:
-        approvals.note_flow_run(model, version, this_run())
-        get_run_logger().info("%s", waiting)
-        notify.waits(model, version, str(waiting))
-        return str(waiting), waiting.seconds_left
+        return _waits(model, version, waiting)
     if was_champion:
         return f"skipped: nothing changed, {model} version {version} is @champion already", None
     decision = f"{model} version {version} is @champion"
     artifacts.show_champion(model, version, decision)
     notify.promoted(model, version, decision)
     return decision, None
+
+
+@step(name="release", task_run_name="release {model} version {version}")
+def release_version(model: str, version: str) -> Decision:
+    """Let the version act as a canary beside the champion."""
+    try:
+        entry = releases.begin(model, version)
+    except AwaitingApprovalError as waiting:
+        return _waits(model, version, waiting)
+    decision = f"{model} version {version} is a canary: {entry.reason}"
+    notify.released(model, version, decision)
+    return decision, None
+
+
+def _waits(model: str, version: str, waiting: AwaitingApprovalError) -> Decision:
+    approvals.note_flow_run(model, version, this_run())
+    get_run_logger().info("%s", waiting)
+    notify.waits(model, version, str(waiting))
+    return str(waiting), waiting.seconds_left
 
 
 @step(name="approve", task_run_name="approve {model} version {version}")
@@ -59,21 +78,26 @@ def approve_version(model: str, version: str, approval: str) -> None:
         get_run_logger().warning("this is not taken for an approval: %s", error)
 
 
-def promote_when_approved(model: str, version: str) -> str:
-    """Make the version @champion; returns the decision.
+def when_approved(act: Callable[[str, str], Decision], model: str, version: str) -> str:
+    """Promote or release a version; returns the decision.
 
     While approvals are missing, the flow run is suspended: no process waits for them. It goes on
     when `rrf models approve` has written the last one, or on its page. A flow run without a
     deployment cannot be started again, so its process waits.
+
+    Args:
+        act: `promote_version` or `release_version`.
+        model: Name of the model in the registry.
+        version: Number of the version.
     """
-    decision, seconds = promote_version(model, version)
+    decision, seconds = act(model, version)
     while seconds is not None:
         wait = suspend_flow_run if deployment.id else pause_flow_run
         asked = Approval.with_initial_data(description=decision)
         given = wait(wait_for_input=asked, timeout=math.ceil(seconds))
         if given and given.approval.strip():
             approve_version(model, version, given.approval)
-        decision, seconds = promote_version(model, version)
+        decision, seconds = act(model, version)
     return decision
 
 
@@ -105,5 +129,5 @@ def promote(
         version: Number of the version in the registry.
         model: Name of the model in the registry.
     """
-    decision = promote_when_approved(model, version)
+    decision = when_approved(promote_version, model, version)
     return completed(decision, decision)

@@ -18,7 +18,7 @@ from flows.train_vla import NEW_MODEL_GATE, datasets_behind
 from flows.training import TrainFile, conclude, train
 from rrf import workspace
 from rrf.data.transport.episode_store import EpisodeStore
-from rrf.registry import retraining
+from rrf.registry import promotion, releases, retraining
 
 STORE_VARIABLE = "RRF_LOG_STORE"
 Quota = Annotated[int, Field(ge=1)]
@@ -63,6 +63,7 @@ def retrain_on_new_data(
     min_episodes: Quota = 50,
     min_failures: Quota = 10,
     weight: Annotated[float, Field(gt=0)] = 1.0,
+    canary: bool = False,
     overrides: Override | None = None,
 ) -> dict:
     """Train the champion further on what deployed policies did, then judge, register, promote.
@@ -80,12 +81,16 @@ def retrain_on_new_data(
         min_episodes: So many new episodes are enough.
         min_failures: So many episodes that the policy has not solved alone are enough.
         weight: How often a frame of the logged episodes is drawn, relative to a demonstrated one.
+        canary: Let a candidate that passes act beside the champion, by the rules of
+            configs/releases/, instead of promoting it. Nothing is trained while a release runs.
         overrides: Dotted overrides of the training.
     """
     found = news(model, [dataset, demonstrations], store)
     reason = found.reason(min_episodes, min_failures)
     if not reason:
         return _skipped(found.too_little(min_episodes, min_failures))
+    if canary and (release := releases.running_in(promotion.ledger_of(model))):
+        return _skipped(f"the release of version {release.version} runs, and its outcomes decide")
     get_run_logger().info("%s is trained again: %s", model, reason)
     gate = gate_for(model, None, NEW_MODEL_GATE)
     protocol_file(gate)  # an error in the gate is reported before the training
@@ -105,7 +110,7 @@ def retrain_on_new_data(
     }
     policy = train("retrain", sft, given | (overrides or {}))
     lineage = describe(datasets_behind(policy.checkpoint))
-    return conclude(model, {"retrain": policy}, gate, lineage)
+    return conclude(model, {"retrain": policy}, gate, lineage, canary=canary)
 
 
 def _skipped(why: str) -> dict:

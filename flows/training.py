@@ -9,7 +9,7 @@ from pydantic import Field
 
 from flows import artifacts, commands, cost, names, progress, slots
 from flows.gate import evaluate_and_judge
-from flows.promote import promote_when_approved, refuse_version
+from flows.promote import promote_version, refuse_version, release_version, when_approved
 from flows.steps import Word, step
 from flows.this_run import completed, name_version, this_run
 from rrf.evaluation.results import Evaluation
@@ -55,6 +55,7 @@ def conclude(
     gate: str,
     lineage: Lineage,
     before: str | None = None,
+    canary: bool = False,
 ) -> dict:
     """Evaluate, judge and register a trained policy, and promote it if the gate passes it.
 
@@ -64,6 +65,7 @@ def conclude(
         gate: File in configs/gates/.
         lineage: The lineage of the policy.
         before: Directory of the evaluation of the policy that training started from.
+        canary: Whether it is released as a canary instead, if there is a champion.
 
     Raises:
         ValueError: If a reused policy was trained without MLflow: every version belongs to an
@@ -79,14 +81,22 @@ def conclude(
     evaluation, verdict = evaluate_and_judge(policy, gate, model, lineage, before)
     version = register(model, policy, evaluation, lineage, gate)
     name_version(model, version)
-    was_champion = promotion.ledger_of(model).champion == version
-    promoted = verdict.passed and not promotion.revocation_of(model, version)
-    decision = (promote_when_approved if promoted else refuse_version)(model, version)
+    champion = promotion.ledger_of(model).champion
+    passed = verdict.passed and not promotion.revocation_of(model, version)
+    canary = passed and canary and champion not in (None, version)
+    if canary:
+        decision = when_approved(release_version, model, version)
+    elif passed:
+        decision = when_approved(promote_version, model, version)
+    else:
+        decision = refuse_version(model, version)
+    promoted = passed and not canary
     rate = Evaluation.load(evaluation).overall
     result = {
         "model": model,
         "version": version,
         "promoted": promoted,
+        "canary": canary,
         "decision": decision,
         "verdict": verdict.outcome,
         "reasons": verdict.reasons,
@@ -96,10 +106,10 @@ def conclude(
         "lineage": lineage.to_dict(),
         "training": {stage: result.to_dict() for stage, result in training.items()},
     }
-    if promoted and not was_champion:
+    if promoted and champion != version:
         ending = f"promoted as {model}/{version}"
     else:
-        ending = decision if promoted else f"refused: {decision}"
+        ending = decision if passed else f"refused: {decision}"
     return completed(f"{rate.successes} of {rate.episodes} solved, {ending}", result)
 
 

@@ -5,14 +5,18 @@
     failures      which tasks fail, and where                                   rrf logs failures
     corrected     at those tasks the scripted expert watches, and takes over    client
     retrained     the champion goes on from its own, on all of it;              retrain-on-new-data
-                  gate -> registry -> @champion, if it passes
+                  gate -> registry -> canary, if it passes
     again         the flow is started again, with nothing new: skipped          retrain-on-new-data
+    released      canary and champion share the episodes of robots that nobody  rrf serve, client
+                  watches, until the outcomes say which is the champion
 
 All of it happens in a workspace of its own, `.rrf/flywheel`. What is done is noted there, so an
 interrupted run goes on, and a second one only shows the page. `rm -rf .rrf/flywheel` begins anew.
 """
 
 import contextlib
+import dataclasses
+import itertools
 import os
 import re
 import shutil
@@ -29,16 +33,20 @@ from infra import demo
 from rrf import atomic, processes, workspace
 from rrf.config import read_yaml
 
+if typing.TYPE_CHECKING:
+    from rrf.registry.releases import Status
+
 MODEL, DEMOS, DEPLOYED = "arm", "arm-demos", "arm-deployed"
 TASKS = ("button-press-topdown-v3", "drawer-open-v3", "plate-slide-v3", "window-open-v3")
 WEAK = "window-open-v3"
 DEMONSTRATIONS = 25
 """Of each task but the weak one, which has one."""
-ALONE_SEED, CORRECTED_SEED = 11, 12
+ALONE_SEED, CORRECTED_SEED, RELEASED_SEED = 11, 12, 13
 """Of the starts; demonstrations are of 777, and the protocol's, on which policies are judged, 4242.
 """
-ALONE, CORRECTED = 10, 24
-"""Episodes of each task without an operator, and of each task that fails with one."""
+ALONE, CORRECTED, RELEASED = 10, 24, 100
+"""Episodes of each task without an operator, of each task that fails with one, and the most of each
+task while a canary acts."""
 NUM_ROBOTS = 4
 _MOST_ALONE = 0.7  # a task of which more is solved alone needs no operator
 _CONFIGS = Path(__file__).with_name("flywheel_configs")
@@ -125,15 +133,33 @@ def _address(process: subprocess.Popen, log: Path) -> str:
     return found[1]
 
 
-def play(tasks: Sequence[str], seed: int, number: int, is_attended: bool, store: Path) -> dict:
-    """Let robots play the champion from `number` starts of each task, and send their episodes."""
+def play(
+    tasks: Sequence[str],
+    seed: int,
+    number: int,
+    store: Path,
+    name: str,
+    is_attended: bool = False,
+    is_over: Callable[[], bool] = lambda: False,
+) -> dict:
+    """Let robots play what `rrf serve MODEL` serves, and send their episodes to the store.
+
+    Args:
+        tasks: The tasks.
+        seed: Of the starts.
+        number: Starts of each task.
+        store: Where episodes are sent.
+        name: Of the step.
+        is_attended: Whether an operator watches.
+        is_over: Whether no further episode is to begin.
+    """
     from flows import progress
     from infra.simulated_robots import Shift, work
     from rrf.client import Uploader
     from rrf.data.transport.episode_store import EpisodeStore
     from rrf.envs.vec_env import InitialState
 
-    logs, step = workspace.home() / "robot-logs", "corrected" if is_attended else "alone"
+    logs = workspace.home() / "robot-logs"
     shutil.rmtree(logs, ignore_errors=True)  # what an interrupted run has not finished
     there = EpisodeStore(store)
     manifests = [there.manifest(episode) for episode in there.episodes()]
@@ -142,9 +168,9 @@ def play(tasks: Sequence[str], seed: int, number: int, is_attended: bool, store:
     states = [InitialState(task, seed, index) for index in range(number) for task in tasks]
     states = [state for state in states if (state.task, state.seed, state.index) not in played]
     protocol = read_yaml(workspace.home() / f"configs/protocols/{MODEL}.yaml")
-    say = progress.reporter(step)
+    say = progress.reporter(name)
     say("the policy server loads the champion")
-    with served(f"{MODEL}@champion") as url, Uploader(logs, there, every_s=2, say=say):
+    with served(MODEL) as url, Uploader(logs, there, every_s=2, say=say):
         shift = Shift(
             url,
             logs,
@@ -153,10 +179,34 @@ def play(tasks: Sequence[str], seed: int, number: int, is_attended: bool, store:
             protocol["max_episode_steps"],
             is_attended,
         )
-        work(shift, states, lambda number: say(f"{number}/{len(states)} episodes"))
+        begun = itertools.takewhile(lambda _: not is_over(), states)
+        done = work(shift, begun, lambda number: say(f"{number}/{len(states)} episodes"))
     if left := [path.name for path in logs.glob("[!.]*")]:
         raise OSError(f"{len(left)} episodes in {logs} were not sent; the same command goes on")
-    return {"episodes": len(states)}
+    return {"episodes": len(done)}
+
+
+def release(store: Path) -> dict:
+    """Let robots play until the outcomes of the canary and the champion decide."""
+    from rrf.registry.releases import statuses
+    from rrf.registry.served import ServedModel
+
+    model = ServedModel(MODEL)
+    if statuses(MODEL):
+        play(
+            TASKS,
+            RELEASED_SEED,
+            RELEASED,
+            store,
+            "released",
+            is_over=lambda: not model.state().release,
+        )
+    return {"releases": [_plain_release(status) for status in statuses(MODEL)]}
+
+
+def _plain_release(status: "Status") -> dict:
+    assert status.decision is not None
+    return {"version": status.release.version, **dataclasses.asdict(status.decision)}
 
 
 def summaries(store: Path, seed: int) -> list[dict]:
@@ -193,6 +243,7 @@ def turn(console: Console, steps: Steps) -> dict:
         "sft": f"configs/train/{MODEL}-again.yaml",
         "store": str(store),
         "min_episodes": 20,
+        "canary": True,
     }
 
     def retrain() -> dict:
@@ -208,15 +259,27 @@ def turn(console: Console, steps: Steps) -> dict:
         )
         _check_promoted(first)
         display.heading("2  Robots that nobody watches")
-        steps.do("alone", lambda: play(TASKS, ALONE_SEED, ALONE, False, store))
+        steps.do("alone", lambda: play(TASKS, ALONE_SEED, ALONE, store, "alone"))
         tasks = steps.do("failures", lambda: {"tasks": failing(store)})["tasks"]
         display.heading(f"3  An operator corrects {', '.join(tasks) or 'nothing'}")
-        steps.do("corrected", lambda: play(tasks, CORRECTED_SEED, CORRECTED, True, store))
+        steps.do(
+            "corrected",
+            lambda: play(tasks, CORRECTED_SEED, CORRECTED, store, "corrected", is_attended=True),
+        )
         display.heading("4  The flow retrain-on-new-data")
         second = steps.do("retrained", retrain)
         display.heading("5  The same flow again, with nothing new")
         again = steps.do("again", retrain)
-    return {"first": first, "second": second, "again": again, "tasks": tasks, "store": store}
+        display.heading("6  The candidate beside the champion, until their episodes decide")
+        released = steps.do("released", lambda: release(store))["releases"]
+    return {
+        "first": first,
+        "second": second,
+        "again": again,
+        "released": released,
+        "tasks": tasks,
+        "store": store,
+    }
 
 
 def _check_promoted(result: dict) -> None:

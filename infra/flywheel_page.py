@@ -26,9 +26,11 @@ def write_page(result: dict, steps: flywheel.Steps) -> tuple[Path, list[str]]:
     alone = flywheel.summaries(store, flywheel.ALONE_SEED)
     corrected = flywheel.summaries(store, flywheel.CORRECTED_SEED)
     champion = versions.champion(flywheel.MODEL)
+    released = [_told(release) for release in result["released"]]
     facts = {
         "champion now": f"version {champion.version if champion else 'none'}",
         "verdict": second["verdict"],
+        "released": "; ".join(released) or "no candidate has passed",
         "episodes alone": str(len(alone)),
         "episodes with an operator": str(len(corrected)),
         "wall time": f"{steps.total('wall_s'):.0f} s",
@@ -47,7 +49,11 @@ def write_page(result: dict, steps: flywheel.Steps) -> tuple[Path, list[str]]:
     took = {name: [step["wall_s"], step["cpu_s"]] for name, step in steps.done.items()}
     atomic.write_json(
         workspace.home() / "flywheel.json",
-        {"rows": [_plain(row) for row in rows], "wall_and_cpu_s": took},
+        {
+            "rows": [_plain(row) for row in rows],
+            "released": result["released"],
+            "wall_and_cpu_s": took,
+        },
     )
     lines = [
         f"{row.task:26}{cells[1]:>22} -> {cells[2]:>22}  p {cells[6]}"
@@ -59,8 +65,18 @@ def write_page(result: dict, steps: flywheel.Steps) -> tuple[Path, list[str]]:
         "",
         *lines,
         f"gate      {second['verdict']}: {second['decision']}",
+        *(f"canary    {line}" for line in released),
+        f"champion  {facts['champion now']}",
         f"time      {wall}",
     ]
+
+
+def _told(release: dict) -> str:
+    """A release in a line."""
+    arms = [
+        f"{arm['solved']} of {arm['ended']}" for arm in (release["canary"], release["champion"])
+    ]
+    return f"{arms[0]} solved beside {arms[1]} of the champion: {release['text']}"
 
 
 def _plain(row: Row) -> dict:

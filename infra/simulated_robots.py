@@ -6,11 +6,10 @@ an operator, Meta-World's scripted expert, who knows where things are. He takes 
 goes elsewhere than he would, or has not finished in time, and finishes the task (HG-DAgger).
 """
 
-import collections
 import contextlib
 import dataclasses
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -70,20 +69,20 @@ class Played:
 
 def work(
     shift: Shift,
-    states: Sequence[InitialState],
+    states: Iterable[InitialState],
     on_episode: Callable[[int], None] = lambda number: None,
 ) -> list[Played]:
     """Let robots play an episode from each start. The episodes are on their disk then.
 
     Args:
         shift: What they are to do.
-        states: The starts.
+        states: The starts; one is taken when an episode begins.
         on_episode: Called with the number of episodes that are over.
 
     Raises:
         OSError: If the policy server cannot be reached.
     """
-    waiting, played = collections.deque(states), []
+    waiting, played = iter(states), []
     horizon = shift.max_steps * (2 if shift.is_attended else 1)
     cfg = MetaWorldCfg(num_envs=shift.num_robots, chunk_length=1, max_episode_steps=horizon)
     with contextlib.ExitStack() as stack:
@@ -121,13 +120,11 @@ def _robot(shift: Shift, number: int, stack: contextlib.ExitStack) -> _Robot:
     return _Robot(client, log, controller, RobotHistory(client.metadata.get("past")))
 
 
-def _begin(
-    env: typing.Any, number: int, robot: _Robot, waiting: "collections.deque[InitialState]"
-) -> bool:
+def _begin(env: typing.Any, number: int, robot: _Robot, waiting: Iterator[InitialState]) -> bool:
     """Begin the next episode, if there is one."""
-    if not waiting:
+    state = robot.state = next(waiting, None)
+    if state is None:
         return False
-    state = robot.state = waiting.popleft()
     robot.seen = _row(env.reset([state], [number]), 0)
     robot.controller.reset()
     robot.history.reset()

@@ -14,7 +14,7 @@ from rrf import workspace
 from rrf.client import upload
 from rrf.data.transport.episode_store import EpisodeStore
 from rrf.mlflow_store import store as mlflow
-from rrf.registry import deployments, versions
+from rrf.registry import deployments, promotion, releases, versions
 from rrf.runners.checkpoints.deployable import deployable_digest
 from rrf.runners.run_directory import TrainingResult
 from tests.client.logging import logged
@@ -126,6 +126,31 @@ def test_it_is_skipped_until_enough_is_new_then_trains_the_champion_further_and_
     made.ran.clear()
     assert retrain_on_new_data(**asked)["skipped"]
     assert made.ran == []
+
+
+@pytest.mark.slow
+def test_a_candidate_that_passes_acts_as_a_canary_and_nothing_is_trained_until_it_is_decided(
+    champion, made, tmp_path
+):
+    asked = ASKED | {"store": str(tmp_path / "episodes"), "canary": True}
+    send(tmp_path, champion, 0, 1)
+    state = retrain_on_new_data(**asked, return_state=True)
+    assert "reach version 2 is a canary: 20 % of the episodes beside version 1" in state.message
+    result = state.result()
+    assert (result["canary"], result["promoted"]) == (True, False)
+    ledger = promotion.ledger_of("reach")
+    assert (ledger.champion, ledger.release and ledger.release.version) == ("1", "2")
+    send(tmp_path, champion, 2, 3)
+    made.ran.clear()
+    waiting = retrain_on_new_data(**asked)
+    assert waiting["why"] == "the release of version 2 runs, and its outcomes decide"
+    assert made.ran == []
+    releases.stop("reach", "the operator wants it")
+    made.seed = 1
+    assert retrain_on_new_data(**asked)["canary"]
+    release = promotion.ledger_of("reach").release
+    assert release
+    assert release.version == "3"
 
 
 def test_a_model_without_a_champion_is_named_before_anything_is_run(server, made, home):  # noqa: F811
