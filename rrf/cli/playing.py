@@ -10,7 +10,17 @@ from rrf.cli.robots import RobotOption
 
 _NOT_OF_A_KIND = ("checkpoint", "video", "seed", "imports", "result_file")
 _ON_A_ROBOT = (
-    *("robot", "episodes", "dry_run", "log", "log_to", "execute", "schedule", "allow_withdrawn"),
+    *(
+        "robot",
+        "episodes",
+        "dry_run",
+        "log",
+        "log_to",
+        "operator",
+        "execute",
+        "schedule",
+        "allow_withdrawn",
+    ),
 )
 
 
@@ -87,6 +97,12 @@ def play(
     log_to: Annotated[
         Path | None,
         typer.Option(help="Robot: log the episodes there, for `rrf logs upload`.", file_okay=False),
+    ] = None,
+    operator: Annotated[
+        bool | None,
+        typer.Option(
+            "--operator", help="Robot: the key o lets a person at its teleoperator take over."
+        ),
     ] = None,
     execute: Annotated[
         int | None,
@@ -177,4 +193,5 @@ def _play_on_robot(
         asked["schedule"],
         bool(asked["allow_withdrawn"]),
         asked["log_to"],
+        bool(asked["operator"]),
     )

@@ -12,6 +12,7 @@ from rrf.cli.options import Imports, import_modules
 
 if TYPE_CHECKING:
     from lerobot.robots import Robot
+    from lerobot.teleoperators import Teleoperator
 
     from rrf.client import EpisodeLogger
     from rrf.data.schema import Schema
@@ -52,9 +53,8 @@ def record(
     ended. In the end there is a LeRobot dataset in datasets/raw/NAME, and a config for
     `rrf data convert NAME`.
     """
-    from rrf.envs.robots.devices import make_robot, make_teleop, teleop_act
+    from rrf.envs.robots.devices import make_robot
     from rrf.envs.robots.recording import Recording, write_dataset_cfg
-    from rrf.envs.robots.session import Actor
 
     if name is not None and "=" in name:
         name, overrides = None, [name, *(overrides or [])]
@@ -62,9 +62,7 @@ def record(
     cfg = _robot_cfg(robot, overrides or [], instruction)
     leader = cfg.teleop["type"] if cfg.teleop else "no teleoperator"
     typer.echo(f"recording {cfg.name} ({cfg.robot['type']}, {leader}) at {cfg.fps:g} steps/s")
-    device, teleop = make_robot(cfg), make_teleop(cfg)
-    act = teleop_act(cfg, teleop)
-    begin: Callable[[int], None] = getattr(teleop, "begin_episode", lambda index: None)
+    device, (teleop, person) = make_robot(cfg), _person(cfg)
     with Recording(name or cfg.name, cfg, _schema(cfg, device)) as recording:
         done = recording.num_episodes
         typer.echo(
@@ -72,11 +70,7 @@ def record(
         )
         try:
             if done < episodes:
-                with contextlib.ExitStack() as stack:
-                    teleop.connect()  # before the robot, which does not wait for it then
-                    stack.callback(teleop.disconnect)
-                    actor = Actor(act, begin, is_person=True)
-                    run = stack.enter_context(_session(cfg, device, actor, recording))
+                with _connected(teleop), _session(cfg, device, person, recording) as run:
                     run(episodes - done)
         finally:
             typer.echo(f"{recording.num_episodes} finished episodes are on disk")
@@ -100,6 +94,7 @@ def play_on_robot(
     schedule: str | None,
     allow_withdrawn: bool,
     log_to: Path | None = None,
+    has_operator: bool = False,
 ) -> None:
     """Let a policy drive a robot; see the options of `rrf play`."""
     from rrf.cli.policy_reference import locate_version
@@ -117,12 +112,16 @@ def play_on_robot(
         raise ValueError(
             f"{option} keeps what a robot did, and --dry-run moves none; leave one out"
         )
+    if has_operator and (log or is_dry):
+        option = "--log keeps nothing of who acted" if log else "--dry-run moves no robot"
+        raise ValueError(f"{option}, so --operator goes with --log-to FOLDER, or without")
     cfg = _robot_cfg(robot, [], None)
     path, label, version = locate_version(checkpoint)
     digest = deployable_digest(path)  # checks the files before one of them is read
     origin.check(path, allow_withdrawn, lambda line: typer.echo(line, err=True))
     typer.echo(f"loading {label} to drive {cfg.name}{': nothing is sent' if is_dry else ''}")
     device = make_robot(cfg)
+    teleop, operator = _person(cfg) if has_operator else (None, None)
     features, schema = features_of(device), _schema(cfg, device)
     check_recordings(path, schema)
     policy = RobotPolicy(
@@ -143,7 +142,9 @@ def play_on_robot(
         if log_to is not None:
             logger = stack.enter_context(EpisodeLogger(log_to, cfg.name))
             witness = _witness(logger, cfg, schema, version or (label, ""), digest)
-        with _session(cfg, device, actor, recording, is_dry, witness) as run:
+        if teleop is not None:
+            stack.enter_context(_connected(teleop))
+        with _session(cfg, device, actor, recording, is_dry, witness, operator) as run:
             results = run(episodes, seed * _FIRST_OF_SEED)
         if recording is not None:
             frames, where = recording.finish(), shown(recording.out)
@@ -157,12 +158,34 @@ def play_on_robot(
             "nothing was sent"
         )
     elif results:
-        solved = sum(result.success for result in results)
+        solved = sum(result.success and not result.operator_steps for result in results)
+        helped = sum(result.success and result.operator_steps > 0 for result in results)
         low, high = clopper_pearson(solved, len(results))
         typer.echo(
             f"{label} on {cfg.name}: success {solved / len(results):.3f} [{low:.3f}, {high:.3f}] "
             f"({solved}/{len(results)})"
+            + (f"; {helped} more were solved with the operator" if helped else "")
         )
+
+
+def _person(cfg: "RobotCfg") -> "tuple[Teleoperator, Actor]":
+    """The robot's teleoperator, and the person who holds it."""
+    from rrf.envs.robots.devices import make_teleop, teleop_act
+    from rrf.envs.robots.session import Actor
+
+    teleop = make_teleop(cfg)
+    begin: Callable[[int], None] = getattr(teleop, "begin_episode", lambda index: None)
+    return teleop, Actor(teleop_act(cfg, teleop), begin, is_person=True)
+
+
+@contextlib.contextmanager
+def _connected(teleop: "Teleoperator") -> "Iterator[None]":
+    """Before the robot is connected, which does not wait for it then."""
+    teleop.connect()
+    try:
+        yield
+    finally:
+        teleop.disconnect()
 
 
 def _witness(
@@ -187,13 +210,14 @@ def _session(
     recording: "Recording | None",
     is_dry: bool = False,
     witness: "Witness | None" = None,
+    operator: "Actor | None" = None,
 ) -> "Iterator[Callable[..., list[Result]]]":
     """Connect a robot, and yield what runs episodes on it: run(number, first of its seed). The
     robot is left safe, whatever happens."""
     from rrf import ctrl_c
     from rrf.envs.robots.guard import Guard
     from rrf.envs.robots.recording import EventLog
-    from rrf.envs.robots.session import KEYS, Session, listening
+    from rrf.envs.robots.session import KEYS, OPERATOR_KEY, Session, listening
 
     events, name = EventLog(cfg.name), recording.name if recording is not None else None
 
@@ -208,7 +232,10 @@ def _session(
         stack.callback(guard.close)
         device.connect()
         keys = stack.enter_context(listening())
-        typer.echo(f"keys: {KEYS}" if keys.is_there else "no keyboard: nobody is asked anything")
+        if operator is not None and not keys.is_there:
+            raise ValueError("--operator needs a keyboard, to say who acts; this terminal has none")
+        help = f"{KEYS}, {OPERATOR_KEY}" if operator is not None else KEYS
+        typer.echo(f"keys: {help}" if keys.is_there else "no keyboard: nobody is asked anything")
         log("began", policy=not actor.is_person, recording=name, dry_run=is_dry)
 
         def run(number: int, first: int | None = None) -> "list[Result]":
@@ -227,6 +254,7 @@ def _session(
                 recording,
                 actor.is_person,
                 witness,
+                operator,
             )
             return session.run(number, start)
 

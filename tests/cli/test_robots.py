@@ -192,6 +192,31 @@ def test_keys_of_the_terminal_end_and_stop(home, arm):
     assert len(open_dataset(home / "datasets/raw/arm", chunk_length=1).episodes) == 2
 
 
+@pytest.mark.slow
+def test_an_operator_takes_over_from_a_policy_and_the_log_says_so(home, arm, run):
+    change(arm, real_time=True, reset_s=0.0, episode_s=60.0, max_age_s=5.0, max_late_s=5.0)
+    ours, theirs = pty.openpty()
+    process = start(
+        home, "play", str(run), "--robot", "arm", "--operator", "--log-to", "logs",
+        stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    log = home / ".rrf/robots/arm.jsonl"
+    until(log.exists, timeout_s=120)
+    until(lambda: any(event["event"] == "begins" for event in events(home)))
+    os.write(ours, b"o")
+    said, _ = process.communicate(timeout=120)  # the scripted leader lifts the cube
+    os.close(ours)
+    os.close(theirs)
+    assert process.returncode == 0, said
+    assert "the operator acts" in said
+    assert "success 0.000 [0.000, 0.975] (0/1); 1 more were solved with the operator" in said
+    (folder,) = (home / "logs").iterdir()
+    logged = episode_log.check_episode(folder)["summary"]
+    assert logged["outcome"] == "success"
+    assert logged["interventions"] == 1
+    assert logged["operator_steps"] == logged["steps"] - logged["first_operator"]
+
+
 def test_a_policy_plays_on_a_robot_and_what_it_did_is_a_dataset(rrf, home, arm, run):
     said = rrf("play", run, "--robot", "arm", "--episodes", "2", "--execute", "4", "--log", "tries")
     assert said.code == 0, said.err
@@ -244,6 +269,12 @@ def test_chunks_are_executed_by_each_schedule(rrf, home, arm):
         (("play", "RUN", "--dry-run"), "--dry-run: only with --robot NAME"),
         (("play", "RUN", "--robot", "arm", "--execute", "9"), "--execute is 9, allowed: 1 to 8"),
         (("play", "RUN", "--robot", "arm", "--schedule", "real-time"), "cannot continue a running"),
+        (("play", "RUN", "--operator"), "--operator: only with --robot NAME"),
+        (
+            ("play", "RUN", "--robot", "arm", "--operator", "--log", "x"),
+            "--log keeps nothing of who acted, so --operator goes with --log-to FOLDER",
+        ),
+        (("play", "RUN", "--robot", "arm", "--operator"), "--operator needs a keyboard"),
         (("record", "--robot", "arm", "raw"), "datasets/raw holds something else"),
         (("record", "--robot", "arm", "fps=-1"), "fps is -1"),
         (("record", "--robot", "arm", "robot.typ=x"), "so101_sim has no field 'typ'"),

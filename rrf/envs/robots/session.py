@@ -8,6 +8,7 @@
 | r       | throw it away, begin again  | the same                                 |
 | space   | stop the robot              |                                          |
 | q       | throw it away and end       | end                                      |
+| o       | the operator takes over from the policy, or hands back                 |
 
 Right, left and Esc are n, r and q, as in lerobot.
 """
@@ -29,6 +30,7 @@ if typing.TYPE_CHECKING:
     from lerobot.robots import Robot
 
 KEYS = "s solved, f failed, n next, r again, space stop, q end"
+OPERATOR_KEY = "o takes over, and hands back"
 _NAMES = {"right": "n", "left": "r", "esc": "q", " ": "space"}
 _MAX_APPROACH_S = 30.0
 _MAX_FAILURES = 10
@@ -109,6 +111,8 @@ class Result:
     seconds: float
     late_steps: int
     """Control steps that began later than the period allows."""
+    operator_steps: int = 0
+    """Control steps in which the operator acted instead of the policy."""
 
 
 class Witness(typing.Protocol):
@@ -118,8 +122,14 @@ class Witness(typing.Protocol):
         """An episode begins."""
         ...
 
-    def saw(self, observation: Mapping[str, typing.Any], sent: Mapping[str, float]) -> None:
-        """A control step: what was seen, and what was sent after all limits."""
+    def saw(
+        self,
+        observation: Mapping[str, typing.Any],
+        sent: Mapping[str, float],
+        by_operator: bool,
+    ) -> None:
+        """A control step: what was seen, what was sent after all limits, and whether the operator
+        acted instead of the policy."""
         ...
 
     def ended(self, result: Result) -> None:
@@ -142,6 +152,7 @@ class Session:
         is_demonstration: Whether a person shows how: an episode that was stopped, or that a
             simulated task calls failed, is then done again.
         witness: Is told of every episode.
+        operator: The person who takes over from a policy by a key.
     """
 
     def __init__(
@@ -156,12 +167,14 @@ class Session:
         recording: Recording | None = None,
         is_demonstration: bool = False,
         witness: Witness | None = None,
+        operator: Actor | None = None,
     ):
         self._cfg, self._guard, self._actor, self._keys = cfg, guard, actor, keys
         self._say, self._log, self._recording = say, log, recording
         self._task = robot if isinstance(robot, SimulatedTask) else None
         self._is_demonstration, self._witness = is_demonstration, witness
-        self._pace, self._steps = _Pace(cfg), 0
+        self._operator, self._in_charge = operator, actor
+        self._pace, self._steps, self._operator_steps = _Pace(cfg), 0, 0
         keys.on_stop = lambda: guard.stop("stop_key", "the operator pressed the stop key")
 
     def run(self, num_episodes: int, first: int = 0) -> list[Result]:
@@ -211,7 +224,8 @@ class Session:
         Raises:
             RobotStoppedError: If the robot was stopped.
         """
-        self._steps = 0
+        self._steps = self._operator_steps = 0
+        self._in_charge = self._actor
         if self._recording is not None:
             self._recording.begin()
         if self._task is not None:
@@ -237,13 +251,17 @@ class Session:
                 elif key in _ENDS:
                     how = _ENDS[key]
                     break
+                elif key == "o":
+                    self._change_hands(index)
                 observation = self._guard.observe()
                 sent = self._guard.send(self._action(observation))
+                by_operator = self._in_charge is self._operator
                 self._steps += 1
+                self._operator_steps += by_operator
                 if self._recording is not None:
                     self._recording.add(observation, sent)
                 if self._witness is not None:
-                    self._witness.saw(observation, sent)
+                    self._witness.saw(observation, sent, by_operator)
                 if self._task is not None and self._task.is_solved:
                     how = "solved"
                     break
@@ -254,11 +272,31 @@ class Session:
         seconds = time.monotonic() - began_s
         if not self._cfg.real_time:
             seconds = self._steps / self._cfg.fps
-        return Result(index, how == "solved", how, self._steps, seconds, self._pace.num_late)
+        return self._result(index, how, seconds, self._pace.num_late)
+
+    def _result(self, index: int, how: str, seconds: float, num_late: int) -> Result:
+        counts = (self._steps, seconds, num_late, self._operator_steps)
+        return Result(index, how == "solved", how, *counts)
+
+    def _change_hands(self, index: int) -> None:
+        """Let the operator act instead of the policy, or the policy again, which begins anew.
+
+        The robot first goes slowly to where the operator's arm is. These steps are nobody's, and
+        no one is told of them.
+        """
+        if self._operator is None:
+            return
+        takes_over = self._in_charge is self._actor
+        self._in_charge = self._operator if takes_over else self._actor
+        self._in_charge.begin(index)
+        self._log("operator" if takes_over else "policy", step=self._steps)
+        self._say("the operator acts" if takes_over else "the policy acts")
+        if takes_over:
+            self._approach(self._guard.observe())
 
     def _action(self, observation: Mapping[str, typing.Any]) -> Mapping[str, float]:
         try:
-            return self._actor.act(observation)
+            return self._in_charge.act(observation)
         except OSError as error:  # a cable, a server
             raise self._guard.stop("device", f"there is no action: {error}") from error
 
@@ -314,7 +352,7 @@ class Session:
         else:
             how = f"stopped: {stopped.kind}"
         self._guard.resume()
-        return Result(index, False, how, self._steps, self._steps / self._cfg.fps, 0)
+        return self._result(index, how, self._steps / self._cfg.fps, 0)
 
     def _is_kept(self, result: Result) -> bool:
         """Whether an episode counts."""
@@ -352,11 +390,12 @@ class Session:
 
     def _tell(self, name: str, result: Result, is_kept: bool, attempt: int) -> None:
         verdict = "solved" if result.success else "not solved"
-        late = f", {result.late_steps} late steps" if result.late_steps else ""
+        more = f", {result.late_steps} late steps" if result.late_steps else ""
+        more += f", {result.operator_steps} of the operator" if result.operator_steps else ""
         kept = "" if is_kept else "; not kept"
         self._say(
             f"{name}: {verdict} ({result.how}), {result.steps} steps, {result.seconds:.1f} s"
-            f"{late}{kept}"
+            f"{more}{kept}"
         )
         facts = dataclasses.asdict(result) | {"attempt": attempt, "kept": is_kept}
         recording = self._recording.name if self._recording is not None else None

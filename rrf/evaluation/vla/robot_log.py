@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from rrf.client import EpisodeLogger
-from rrf.data.episode_log import FAILURE, SUCCESS, UNKNOWN
+from rrf.data.episode_log import FAILURE, OPERATOR, SUCCESS, UNKNOWN
 from rrf.data.schema import IMAGE_PREFIX, STATE, Schema
 from rrf.envs.robots.session import Result
 
@@ -41,12 +41,19 @@ class RobotLog:
             action_names=schema.action.names,
         )
 
-    def saw(self, observation: Mapping[str, typing.Any], sent: Mapping[str, float]) -> None:
-        """A control step: what was seen, and what was sent after all limits."""
+    def saw(
+        self,
+        observation: Mapping[str, typing.Any],
+        sent: Mapping[str, float],
+        by_operator: bool,
+    ) -> None:
+        """A control step: what was seen, what was sent after all limits, and who acted."""
         seen = {f"{IMAGE_PREFIX}{camera}": observation[camera] for camera in self._schema.cameras}
         state = [float(observation[name]) for name in self._schema.state.names]
         action = [sent[name] for name in self._schema.action.names]
-        self._log.step({**seen, STATE: np.array(state, np.float32)}, np.array(action, np.float32))
+        observation = {**seen, STATE: np.array(state, np.float32)}
+        by = OPERATOR if by_operator else None
+        self._log.step(observation, np.array(action, np.float32), by=by)
 
     def ended(self, result: Result) -> None:
         """The episode is over, and was judged."""

@@ -289,3 +289,47 @@ def test_a_teleoperator_that_is_unplugged_stops_the_robot(real, arm):
     ):
         desk.session.run(1)
     assert desk.events[1]["why"] == "device"
+
+
+class Told:
+    """A witness that presses a key after so many steps."""
+
+    def __init__(self, presses):
+        self.by_operator, self.sent, self._presses = [], [], presses
+
+    def begins(self, index):
+        """An episode begins."""
+
+    def saw(self, observation, sent, by_operator):
+        """A control step."""
+        self.by_operator.append(by_operator)
+        self.sent.append(sent)
+        if key := self._presses.get(len(self.sent)):
+            self.desk.keys.press(key)
+
+    def ended(self, result):
+        """It is over."""
+
+
+def test_an_operator_takes_over_and_hands_back_and_it_is_told_who_acted(real, arm):
+    there = {name: value + 8 for name, value in arm.get_observation().items() if name in NAMES}
+    begun, told = [], Told({3: "o", 6: "o", 9: "s"})
+    operator = Actor(lambda observation: there, begun.append, is_person=True)
+    with Desk(real, arm, is_there=True, witness=told, operator=operator) as desk:
+        told.desk = desk
+        (result,) = desk.session.run(1, first=4)
+    assert told.by_operator == [False] * 3 + [True] * 3 + [False] * 3
+    assert told.sent[3] == there  # the robot had gone there slowly, which is no step
+    assert begun == [4]
+    assert (result.steps, result.operator_steps, result.success) == (9, 3, True)
+    assert desk.lines == ["go", "the operator acts", "the policy acts", *desk.lines[3:]]
+    assert "9 steps, 0." in desk.lines[-1]
+    assert "3 of the operator" in desk.lines[-1]
+
+
+def test_a_policy_without_an_operator_is_not_taken_over_from(real, arm):
+    told = Told({1: "o", 3: "s"})
+    with Desk(real, arm, is_there=True, witness=told) as desk:
+        told.desk = desk
+        desk.session.run(1)
+    assert told.by_operator == [False] * 3
