@@ -23,15 +23,14 @@ _COLUMNS = ("model", "version", "protocol", "nights", "last night", "success [95
 def status(
     model: Annotated[str | None, typer.Argument(help="A model; by default all models.")] = None,
     pages: Annotated[
-        Path | None, typer.Option(help="Folder to write the trend pages to, as HTML files.")
+        Path | None,
+        typer.Option(help="Folder to write pages to: index.html, and one of each champion."),
     ] = None,
 ) -> None:
     """Show the nights of the champions: success, the CUSUM and its threshold, red or green."""
     from rich.table import Table
 
-    from rrf import atomic
     from rrf.registry import listing
-    from rrf.registry.night_record import page_of
     from rrf.registry.nights import series_of
 
     models = [model] if model else listing.models()
@@ -45,10 +44,8 @@ def status(
     print_table(table)
     for series in all_series:
         _tell(series, details=model is not None)
-        if pages:
-            file = pages / f"{series.model}-{series.version}-{series.protocol}.html"
-            atomic.write_text(file, page_of(series))
-            typer.echo(f"trend page {file}")
+    if pages:
+        _write_pages(all_series, pages)
 
 
 @app.command()
@@ -63,14 +60,14 @@ def speeds() -> None:
     if not nights:
         typer.echo("no speeds yet; name trainings in configs/nightly.yaml, under speeds")
         return
-    first = {}
     table = Table("training", "night", "steps per CPU second", "of the first", "commit", box=None)
-    for night in nights:
-        begin = first.setdefault((night.key, night.processor), night.steps_per_cpu_s)
-        share = f"{night.steps_per_cpu_s / begin:.2f}"
-        row = (night.key, night.time, f"{night.steps_per_cpu_s:.4g}", share, night.commit[:12])
-        table.add_row(*row)
+    told = speeds.compared(nights)
+    for one in told:
+        night, number = one.night, f"{one.night.steps_per_cpu_s:.4g}"
+        table.add_row(night.key, night.time, number, f"{one.share:.2f}", night.commit[:12])
     print_table(table)
+    for fell in (one.fell for one in told if one.fell):
+        typer.secho(fell, fg="red")
 
 
 @app.command()
@@ -96,6 +93,25 @@ def ack(
     for series in acknowledge(model, reason, as_reference):
         also = "; its last night is the reference from now on" if as_reference else ""
         typer.echo(f"acknowledged {series.title}: {reason}{also}")
+
+
+def _write_pages(all_series: "list[Series]", folder: Path) -> None:
+    from rrf import atomic
+    from rrf.evaluation.nightly.overview import overview_page, row_of
+    from rrf.registry import night_changes, night_record, speeds
+
+    rows, notes = [], []
+    for series in all_series:
+        page = f"{series.model}-{series.version}-{series.protocol}.html"
+        atomic.write_text(folder / page, night_record.page_of(series))
+        rows.append(row_of(series.title, page, series.points))
+        told = [*series.alarms, *night_changes.told(series)]
+        notes += [f"{series.title}: {line}" for line in told]
+    told = speeds.compared(speeds.history())
+    notes += [one.fell for one in told if one.fell]
+    index = folder / "index.html"
+    atomic.write_text(index, overview_page(rows, night_record.speed_rows(told), notes))
+    typer.echo(f"page of all nights {index}; it links {len(rows)} trend pages")
 
 
 def _row(series: "Series") -> tuple[str, ...]:

@@ -6,13 +6,14 @@ stored would be missing from the series (`rrf.registry.nights`).
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rrf import workspace
 from rrf.evaluation.nightly.changes import solved_text
 from rrf.evaluation.nightly.differences import differences, outcomes
+from rrf.evaluation.nightly.overview import Cell, Row
 from rrf.evaluation.nightly.page import trend_page
 from rrf.evaluation.nightly.series import counts
 from rrf.evaluation.protocols.files import parse_protocol
@@ -23,6 +24,7 @@ from rrf.registry import evidence, lineage_sources, links, night_changes, nights
 from rrf.registry import ledger as ledgers
 from rrf.registry.ledger import Ledger
 from rrf.registry.nights import COUNTS, LONGEST_TAG, REFERENCE, TAG, Reference, Series
+from rrf.registry.speeds import Compared
 from rrf.registry.versions import Version
 
 if TYPE_CHECKING:
@@ -80,6 +82,17 @@ def record(
     finally:
         client.set_terminated(run_id, status)
     return run_id
+
+
+def speed_rows(nights: Sequence[Compared]) -> list[Row]:
+    """The nights of trainings as rows of the page of all nights."""
+    cells: dict[str, dict[str, Cell]] = {}
+    for one in nights:
+        night, tone = one.night, "fail" if one.is_low else "pass"
+        more = f"{night.time}: {night.steps_per_cpu_s:.4g} steps per CPU second"
+        row = cells.setdefault(f"{night.key} on {night.processor}", {})
+        row[night.time[:10]] = Cell(f"{100 * one.share:.0f}", tone, more)
+    return [Row(title, "", of_day) for title, of_day in cells.items()]
 
 
 def page_of(series: Series) -> str:

@@ -8,9 +8,11 @@ machine, and the fastest of some trainings counts.
 
 import dataclasses
 import datetime
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rrf import code_digest, workspace
+from rrf.evaluation.nightly import matrix
 from rrf.evaluation.nightly.matrix import SpeedCfg
 from rrf.mlflow_store import store
 from rrf.registry import lineage_sources
@@ -79,6 +81,47 @@ def history(key: str | None = None) -> list[Speed]:
         token = page.token or None
     speeds = [_speed(run) for run in runs]
     return sorted((s for s in speeds if key in (None, s.key)), key=lambda s: (s.key, s.time))
+
+
+@dataclasses.dataclass(frozen=True)
+class Compared:
+    """A night beside the first one like it."""
+
+    night: Speed
+    share: float
+    """Of the first night's speed."""
+    is_low: bool
+    """Whether that is less than `configs/nightly.yaml` allows."""
+    fell: str
+    """A line if the night before was not low; else ""."""
+
+
+def compared(nights: Sequence[Speed]) -> list[Compared]:
+    """Each night beside the first one like it.
+
+    Args:
+        nights: Of `history`. Those before and after the day `since` are told apart.
+    """
+    cfgs = {cfg.key: cfg for cfg in (matrix.load() or matrix.MatrixCfg()).speeds}
+    first: dict[tuple, Speed] = {}
+    last: dict[tuple, tuple[Speed, float]] = {}
+    told = []
+    for night in nights:
+        cfg = cfgs.get(night.key)
+        since = cfg.since.isoformat() if cfg and cfg.since else ""
+        like = (night.key, night.processor, night.time[:10] >= since)
+        share = night.steps_per_cpu_s / first.setdefault(like, night).steps_per_cpu_s
+        least = cfg.least if cfg else SpeedCfg.least
+        before, its_share = last.get(like, (night, share))
+        fell, is_low = "", share < least
+        if is_low and its_share >= least:
+            fell = (
+                f"{night.key} fell to {share:.2f} of its first speed between the nights of "
+                f"{before.time} and {night.time}; commits {before.commit[:12]}..{night.commit[:12]}"
+            )
+        last[like] = (night, share)
+        told.append(Compared(night, share, is_low, fell))
+    return told
 
 
 def now() -> str:

@@ -3,6 +3,7 @@
 import html
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,9 +12,10 @@ import pytest
 import typer.testing
 
 from rrf.cli.nightly import app
+from rrf.evaluation.nightly.matrix import SpeedCfg
 from rrf.evaluation.nightly.series import ALL
 from rrf.mlflow_store import store
-from rrf.registry import night_changes, night_record, nights, promotion, versions
+from rrf.registry import night_changes, night_record, nights, promotion, speeds, versions
 from tests.registry.conftest import copy_of, make_evaluation, new_run, register
 from tests.registry.test_two_machines import ROOT, shared_store  # noqa: F401 (a fixture)
 
@@ -151,6 +153,38 @@ def test_a_change_is_dated_and_names_commits_and_data(home, champion):
         night_changes.turn(NAME, "q")
 
 
+def test_one_page_has_all_nights_and_says_when_a_training_became_slower(home, champion, tmp_path):
+    spend(home, 1, solved=18)
+    spend(home, 2, solved=4)
+    (home / "configs").mkdir(exist_ok=True)
+    slow = SpeedCfg(preset="p", overrides={"seed": 1}, least=0.9)
+    text = "speeds: [{preset: p, overrides: {seed: 1}, least: 0.9%s}]"
+    (home / "configs/nightly.yaml").write_text(text % "")
+    commits = []
+    for day, speed in enumerate((1000, 980, 850, 840, 990), start=1):
+        commits.append(commit(home, f"day {day}")[:12])
+        speeds.record(slow, speed, f"2026-11-0{day}T020000Z")
+    fell = (
+        f"{slow.key} fell to 0.85 of its first speed between the nights of 2026-11-02T020000Z and "
+        f"2026-11-03T020000Z; commits {commits[1]}..{commits[2]}"
+    )
+    nightly = {"time": [one.night.time for one in speeds.compared(speeds.history()) if one.is_low]}
+    assert nightly == {"time": ["2026-11-03T020000Z", "2026-11-04T020000Z"]}
+    assert fell in rrf("speeds")[0]
+    rrf("status", "--pages", str(tmp_path))
+    page = (tmp_path / "index.html").read_text()
+    (trend,) = (path.name for path in tmp_path.glob(f"{NAME}-*.html"))
+    assert f'<a href="{trend}">{NAME} version 1 under p</a>' in page
+    assert re.findall(r'<td class="(pass|fail)" title=".*?">(\d+)</td>', page) == [
+        ("pass", "90"), ("fail", "20"),
+        ("pass", "100"), ("pass", "98"), ("fail", "85"), ("fail", "84"), ("pass", "99"),
+    ]  # fmt: skip
+    assert fell in html.unescape(page)
+    assert "success fell between the nights" in page
+    (home / "configs/nightly.yaml").write_text(text % ", since: 2026-11-03")
+    assert not any(one.is_low for one in speeds.compared(speeds.history()))
+
+
 def test_what_is_no_commit_is_not_bisected(home, champion):
     commit(home, "one")
     spend(home, 1, solved=18)
@@ -222,7 +256,7 @@ def test_the_page_is_stored_with_the_night_and_another_workspace_reads_the_same(
     (other / ".rrf").mkdir(parents=True)
     monkeypatch.setenv("RRF_HOME", str(other))
     assert only() == series
-    assert "trend page" in rrf("status", NAME, "--pages", other)[0]
+    assert "it links 1 trend pages" in rrf("status", NAME, "--pages", other)[0]
     assert (other / "m-1-p.html").read_text() == page.read_text()
 
 
