@@ -138,17 +138,16 @@ def _role(version: Version, entries: Sequence[Entry]) -> str:
     for alias, role in _ROLES.items():
         if alias in version.aliases:
             return role
-    past = [entry.action for entry in entries if entry.version == version.version]
-    if not past:
-        return "Registered"
     last = {
+        "promote": "Former champion",
         "rollback": "Rolled back",
         "withdraw": "Withdrawn",
         "unrevoke": "Allowed again after it was rolled back or withdrawn",
         "release": "Canary, or shadow",
         "conclude": "Former canary",
     }
-    return last.get(past[-1], "Former champion")
+    past = [entry.action for entry in entries if entry.version == version.version]
+    return next((last[action] for action in reversed(past) if action in last), "Registered")
 
 
 def _success_and_verdict(tags: Mapping[str, str]) -> str:

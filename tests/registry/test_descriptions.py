@@ -107,6 +107,12 @@ def test_promotions_and_rollbacks_are_told_on_every_version_they_concern(add):
     assert "- Rolled back to version 1, 20" in of_version("2")
 
 
+def test_a_version_that_never_was_champion_is_not_called_a_former_one(add):
+    for seed in (1, 2):
+        add(seed)
+    assert of_version("1").startswith("Registered: ")
+
+
 def test_a_model_says_what_it_is_for_how_to_use_it_and_who_was_champion(client, add):
     for seed in (1, 2):
         add(seed)
