@@ -27,10 +27,11 @@ def write_page(result: dict, steps: flywheel.Steps) -> tuple[Path, list[str]]:
     corrected = flywheel.summaries(store, flywheel.CORRECTED_SEED)
     champion = versions.champion(flywheel.MODEL)
     released = [_told(release) for release in result["released"]]
+    decided = [release["text"] for release in result["released"]]
     facts = {
         "champion now": f"version {champion.version if champion else 'none'}",
         "verdict": second["verdict"],
-        "released": "; ".join(released) or "no candidate has passed",
+        "canary, champion": "; ".join(released) or "no candidate has passed",
         "episodes alone": str(len(alone)),
         "episodes with an operator": str(len(corrected)),
         "wall time": f"{steps.total('wall_s'):.0f} s",
@@ -42,6 +43,7 @@ def write_page(result: dict, steps: flywheel.Steps) -> tuple[Path, list[str]]:
     reasons = [
         second["decision"],
         *second["reasons"],
+        *(f"the canary: {text}" for text in decided),
         f"started again: {result['again'].get('why', 'it trained again')}",
     ]
     page = workspace.home() / "flywheel.html"
@@ -65,18 +67,19 @@ def write_page(result: dict, steps: flywheel.Steps) -> tuple[Path, list[str]]:
         "",
         *lines,
         f"gate      {second['verdict']}: {second['decision']}",
-        *(f"canary    {line}" for line in released),
+        *(f"canary    {line}: {text}" for line, text in zip(released, decided, strict=True)),
         f"champion  {facts['champion now']}",
         f"time      {wall}",
     ]
 
 
 def _told(release: dict) -> str:
-    """A release in a line."""
-    arms = [
-        f"{arm['solved']} of {arm['ended']}" for arm in (release["canary"], release["champion"])
-    ]
-    return f"{arms[0]} solved beside {arms[1]} of the champion: {release['text']}"
+    """What canary and champion have solved."""
+    canary, champion = release["canary"], release["champion"]
+    return (
+        f"{canary['solved']} of {canary['ended']}, {champion['solved']} of {champion['ended']} "
+        "solved"
+    )
 
 
 def _plain(row: Row) -> dict:

@@ -238,12 +238,14 @@ def _verdict(evidence: sequential.Evidence, is_full: bool) -> Verdict:
 
 
 def _text(verdict: Verdict, evidence: sequential.Evidence, rules: ReleaseCfg) -> str:
+    if verdict == "good":
+        reached = f"e reached {1 / rules.alpha_promote:g} in block {evidence.good_at}"
+        return f"it loses less than {rules.margin:g} ({reached})"
+    if verdict == "bad":
+        reached = f"e reached {1 / rules.alpha_stop:g} in block {evidence.bad_at}"
+        return f"it is worse than the champion ({reached})"
     values = f"e = {evidence.e_good:.3g} of {1 / rules.alpha_promote:g} that it loses less than "
     values += f"{rules.margin:g}, {evidence.e_bad:.3g} of {1 / rules.alpha_stop:g} that it is worse"
-    says = {
-        "good": "it loses less than the margin",
-        "bad": "it is worse than the champion",
-        "undecided": f"undecided after {rules.max_episodes} episodes",
-        "running": "it waits for more episodes",
-    }[verdict]
-    return f"{says} ({values})"
+    if verdict == "running":
+        return f"it waits for more episodes ({values})"
+    return f"undecided after {rules.max_episodes} episodes ({values})"

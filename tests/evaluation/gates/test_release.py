@@ -86,6 +86,7 @@ def test_a_running_episode_speaks_against_the_conclusion_and_holds_up_nothing(ca
         late = running(wanted)
         assert (late.verdict, late.canary.running) == (verdict, 3)
         at = {"good": late.evidence.good_at, "bad": late.evidence.bad_at}[verdict]
+        assert late.text.endswith(f"(e reached 20 in block {at})")  # it may be lower by now
         now = said(found).evidence
         assert at >= {"good": now.good_at, "bad": now.bad_at}[verdict]
 
