@@ -124,6 +124,7 @@ def test_before_the_first_iteration_there_is_nothing_to_save(home, seconds):
     assert newest(home) is None
 
 
+@pytest.mark.slow
 def test_a_run_that_goes_on_names_the_checkpoint_it_goes_on_from(home):
     first = Process(home, CONTROL, *WORDS)
     first.wait_for("iteration 2/")
@@ -149,8 +150,20 @@ def test_a_run_that_goes_on_names_the_checkpoint_it_goes_on_from(home):
             0,
             r"Ctrl-C: finishes iteration (\d+) of 100000, saves it and stops",
         ),
-        (SUPERVISED, "step", 0, r"Ctrl-C: finishes step (\d+) of 100000, saves it and stops"),
-        (VLA_RL, "round", 1, r"Ctrl-C: breaks off round (\d+) of 1000, saves the rest and stops"),
+        pytest.param(
+            SUPERVISED,
+            "step",
+            0,
+            r"Ctrl-C: finishes step (\d+) of 100000, saves it and stops",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            VLA_RL,
+            "round",
+            1,
+            r"Ctrl-C: breaks off round (\d+) of 1000, saves the rest and stops",
+            marks=pytest.mark.slow,
+        ),
     ],
     ids=["control", "supervised", "vla-rl"],
 )
@@ -251,6 +264,7 @@ with ctrl_c.listening(lambda count: f"heard {count}"):
     assert process.lines == ["forked", "7 0"]
 
 
+@pytest.mark.slow
 def test_a_background_job_of_a_shell_goes_on(home):
     deaf = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
     process = Process(home, deaf + CONTROL, *WORDS)

@@ -78,6 +78,7 @@ def test_a_restored_workspace_has_champion_ledger_runs_and_prefects_database(
     promotion.promote(NAME, "2")  # it is a store like any other
 
 
+@pytest.mark.slow
 def test_what_is_registered_and_promoted_between_its_steps_leaves_a_backup_sound(
     home, champion, file, add, monkeypatch
 ):
@@ -138,6 +139,7 @@ def test_a_killed_backup_leaves_nothing_that_looks_like_one_and_the_next_one_cle
     assert check(file).num_files > 10
 
 
+@pytest.mark.slow
 def test_a_killed_restoration_leaves_no_state_and_the_next_one_succeeds(
     home, champion, file, monkeypatch
 ):

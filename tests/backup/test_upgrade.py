@@ -38,6 +38,7 @@ def revision(path: Path) -> str:
         return file.execute("SELECT version_num FROM alembic_version").fetchone()[0]
 
 
+@pytest.mark.slow
 def test_an_older_store_is_upgraded_after_a_backup_and_goes_back_from_it(
     home, champion, older, file, monkeypatch
 ):

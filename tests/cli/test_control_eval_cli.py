@@ -77,6 +77,7 @@ def rrf(home, monkeypatch):
     return run
 
 
+@pytest.mark.slow
 def test_the_run_that_trained_a_policy_shows_its_evaluation(home, rrf, monkeypatch, caplog):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{home / 'mlflow.db'}")
     client = store.connect()

@@ -142,6 +142,7 @@ def test_the_served_policy_is_measured_judged_shown_and_promoted(home, checkpoin
     assert "no profile at 'nowhere'" in rrf(*words, "--profile", "nowhere").err
 
 
+@pytest.mark.slow
 def test_a_policy_that_cannot_be_served_fails_with_a_verdict(home, rrf):
     environment = EnvironmentLineage("Pendulum-v1", "12")
     lineage = Lineage(environment=environment)
@@ -161,6 +162,7 @@ def test_a_policy_that_cannot_be_served_fails_with_a_verdict(home, rrf):
     assert "remembers what it saw in earlier steps" in asked.err
 
 
+@pytest.mark.slow
 def test_a_signature_of_the_evaluation_without_its_profile_is_not_kept(home, rrf):
     lineage = Lineage(environment=EnvironmentLineage("Pendulum-v1", "12"))
     write_control_checkpoint(home / "run", "Pendulum-v1", lineage)

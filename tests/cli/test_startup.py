@@ -41,9 +41,21 @@ def imported(text: str) -> list[str]:
     ("words", "line"),
     [
         (("train", *GAUSSIAN, "max_iterations=3"), "training pendulum-ppo on cpu in {runs}"),
-        (("eval", "run", "--out", "e"), "evaluating run/global_step_2 under p (3 episodes) on cpu"),
-        (("play", "run", "--steps", "2"), "playing run/global_step_2 on cpu: no --video"),
-        (("export", "run", "--onnx", "p.onnx"), "exporting run/global_step_2 on cpu to p.onnx"),
+        pytest.param(
+            ("eval", "run", "--out", "e"),
+            "evaluating run/global_step_2 under p (3 episodes) on cpu",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            ("play", "run", "--steps", "2"),
+            "playing run/global_step_2 on cpu: no --video",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            ("export", "run", "--onnx", "p.onnx"),
+            "exporting run/global_step_2 on cpu to p.onnx",
+            marks=pytest.mark.slow,
+        ),
     ],
     ids=["train", "eval", "play", "export"],
 )
@@ -76,6 +88,7 @@ def test_the_first_line_of_training_says_where_it_goes_on(rrf):
     assert again.lines[0].endswith(": starts anew")
 
 
+@pytest.mark.slow
 def test_the_compiler_of_torch_is_imported_with_all_marks_when_something_compiles():
     program = """
 import sys

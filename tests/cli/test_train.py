@@ -242,6 +242,7 @@ def test_a_video_that_cannot_be_written_ends_no_training(rrf, monkeypatch):
     assert "warning: no video: [Errno 13]" in reused.err
 
 
+@pytest.mark.slow
 def test_the_video_reaches_the_trackers(rrf):
     words = [word for word in TINY_PPO if not word.startswith("trackers")]
     said = rrf("train", *words, "trackers=[mlflow]", "--video")

@@ -14,7 +14,11 @@ TRAIN = "rrf train pendulum-ppo max_iterations=1 trackers=[]"
     ("compiler", "reason"),
     [
         ("no-such-cc", "there is no compiler 'no-such-cc'; install one, or name yours: CC=/path"),
-        ("failing-cc", r"failing-cc fails on [a-z_]+\.c: fatal error: out of letters"),
+        pytest.param(
+            "failing-cc",
+            r"failing-cc fails on [a-z_]+\.c: fatal error: out of letters",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_a_compiler_that_fails_is_named_once_and_training_goes_on(tmp_path, compiler, reason):

@@ -238,6 +238,7 @@ def test_without_a_compiler_torch_computes(tmp_path):
     assert _script(tmp_path, CC="/nonexistent/cc") == "4 True\n"
 
 
+@pytest.mark.slow
 @needs_compiler
 def test_code_from_a_folder_of_others_is_not_loaded(tmp_path):
     assert _script(tmp_path) == "4 False\n"

@@ -49,6 +49,7 @@ def run(home, *words) -> Outcome:
     return outcome
 
 
+@pytest.mark.slow
 def test_what_is_printed_at_exit_does_not_make_a_good_run_fail(home):
     lines = []
     with progress.listening(lambda step, line: lines.append(line)):

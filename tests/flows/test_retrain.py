@@ -153,6 +153,7 @@ def test_a_candidate_that_passes_acts_as_a_canary_and_nothing_is_trained_until_i
     assert release.version == "3"
 
 
+@pytest.mark.slow
 def test_a_model_without_a_champion_is_named_before_anything_is_run(server, made, home):  # noqa: F811
     with pytest.raises(ValueError, match="there is no model 'reach'"):
         retrain_on_new_data(**ASKED)

@@ -39,6 +39,7 @@ def test_the_wheel_brings_one_name_and_all_that_is_no_python(wheel):
     assert metadata["Requires-Python"] == "<3.14,>=3.12"
 
 
+@pytest.mark.slow
 def test_the_source_distribution_gives_the_same_wheel(wheel, wheel_of_sdist):
     ours, theirs = contents(wheel), contents(wheel_of_sdist)
     assert ours.keys() == theirs.keys()
@@ -58,6 +59,7 @@ def test_the_code_has_the_same_digest_where_the_wheel_is_installed(installed, tm
     assert installed.run(script, tmp_path).strip() == code_digest.source_digest()
 
 
+@pytest.mark.slow
 def test_outside_of_a_workspace_training_and_evaluation_work(installed, tmp_path):
     trained = installed.run("rrf train pendulum-ppo max_iterations=1 trackers=[]", tmp_path)
     run = trained.splitlines()[-1].removeprefix("checkpoint ")

@@ -69,6 +69,7 @@ def test_a_new_workspace_is_a_repository_that_passes_its_own_checks(installed, t
     assert "publish@example" in checked
 
 
+@pytest.mark.slow
 def test_without_git_the_data_pipeline_works_too(installed, tmp_path):
     tools = tmp_path / "tools"
     tools.mkdir()

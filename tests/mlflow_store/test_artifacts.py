@@ -54,6 +54,7 @@ def model(home, run_id) -> str:
     return version
 
 
+@pytest.mark.slow
 def test_a_workspace_can_be_moved_with_all_that_it_has_registered(
     home, model, tmp_path_factory, monkeypatch
 ):

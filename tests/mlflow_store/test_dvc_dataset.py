@@ -61,6 +61,7 @@ def test_the_md5_of_a_directory_is_that_of_dvc(tracked):
     assert directory_md5(tracked / "datasets/absent") is None
 
 
+@pytest.mark.slow
 def test_a_run_leads_to_its_dataset_in_another_process_and_in_another_clone(tracked, tmp_path):
     run_dir = tracked / ".rrf/runs/one"
     run_dir.mkdir(parents=True)

@@ -109,6 +109,7 @@ def test_instruction_modulates_the_image_features_once_film_has_learnt():
     assert not torch.allclose(encoder(images, one), encoder(images, other))
 
 
+@pytest.mark.slow
 def test_printing_a_preset_does_not_import_torch():
     script = (
         "import sys; from rrf.presets import PRESETS, resolve\n"

@@ -146,6 +146,7 @@ def test_episodes_of_datasets_that_are_here_are_compared(home):
     assert "4 episodes are the same; 1 only in the second (4)" in sentence
 
 
+@pytest.mark.slow
 def test_what_cannot_be_compared_is_refused_or_said(rrf, three, run_id):
     assert "name another policy to compare with" in rrf("compare", f"{NAME}/1")
     assert "two or more different policies" in rrf("compare", f"{NAME}/1", f"{NAME}/1")

@@ -13,7 +13,7 @@ from tests import postgres
 from tests.registry.conftest import new_run, register
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
 def client(request, home, monkeypatch):
     """MLflow's client of a store with three versions of a model, of which one is deleted."""
     local = contextlib.nullcontext(workspace.tracking_uri())

@@ -89,6 +89,7 @@ def tag_run(number: int, key: str, value: str) -> None:
     client.set_tag(runs[number - 1].info.run_id, key, value)
 
 
+@pytest.mark.slow
 def test_a_chain_of_trainings_is_reproduced_to_the_bit_although_its_first_run_is_gone(home):
     shutil.rmtree(home / ".rrf/runs")  # of the first training only the digest and config are left
     shown = rrf("models", "reproduce", f"{MODEL}@candidate")

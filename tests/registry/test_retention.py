@@ -50,6 +50,7 @@ def test_champions_and_the_newest_versions_stay(home, add, client):
     assert promotion.ledger_of(NAME).champion == "2"
 
 
+@pytest.mark.slow
 def test_revoked_versions_and_those_with_an_alias_stay(add, client):
     promote_three(add)
     promotion.rollback(NAME, "drops the cup")
@@ -59,6 +60,7 @@ def test_revoked_versions_and_those_with_an_alias_stay(add, client):
     assert listed("version", keeping(1)) == [f"{NAME}/5", f"{NAME}/6"]
 
 
+@pytest.mark.slow
 def test_what_a_kept_version_was_trained_from_stays(home, add, client):
     for seed in range(1, 6):
         add(seed)

@@ -68,6 +68,7 @@ def check_sound(client, home) -> Ledger:
     return changes.agreed(client, NAME)
 
 
+@pytest.mark.slow
 def test_of_two_workspaces_that_change_a_model_both_are_heard_and_nothing_is_lost(
     home, shared_store, model
 ):

@@ -51,6 +51,7 @@ def test_the_expectation_is_1_for_every_distribution_of_this_mean():
     assert (_BETS * EXPECTED < 1).all()
 
 
+@pytest.mark.slow
 def test_false_alarms_are_rarer_than_stated():
     """1,000 robots of 300 episodes each; whole episodes lie outside or inside, the hardest case."""
     rng, alarms = np.random.default_rng(0), 0

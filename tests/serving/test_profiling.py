@@ -53,6 +53,7 @@ def test_on_a_gpu_its_name_and_its_memory_are_measured(checkpoint):
     assert measured.metrics["peak_gpu_memory_mb"] > 1
 
 
+@pytest.mark.slow
 def test_what_cannot_be_served_is_refused_with_its_reason(checkpoint, tmp_path):
     with pytest.raises(ValueError, match=r"no manifest\.json|has no manifest"):
         profiling.measured_apart(tmp_path)

@@ -97,6 +97,7 @@ def test_tensorboard_shows_name_and_notes(run_dir):
     assert b"the notes" in tensors[0].tensor_proto.string_val[0]
 
 
+@pytest.mark.slow
 def test_a_training_that_a_flow_starts_names_the_flow_run_and_the_command(home):
     words = ["train", "cartpole-ppo", "max_iterations=1", "num_steps_per_env=4", "env.num_envs=2"]
     done = subprocess.run(

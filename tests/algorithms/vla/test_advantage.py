@@ -85,6 +85,7 @@ def test_a_value_is_predicted_from_other_episodes():
     assert np.array_equal(changed[fold == 2], values[fold == 2])
 
 
+@pytest.mark.slow
 def test_a_value_of_returns_that_nothing_explains_is_their_mean():
     rng = np.random.default_rng(0)
     state, returns = rng.normal(size=(120, 2)), np.repeat(rng.normal(size=20), 6)
@@ -175,7 +176,10 @@ def rising_scores(file):
     return [str(file)]
 
 
-@pytest.mark.parametrize("source", ["success", "reward", "score"])
+@pytest.mark.parametrize(
+    "source",
+    ["success", *(pytest.param(name, marks=pytest.mark.slow) for name in ("reward", "score"))],
+)
 def test_of_contradicting_demonstrations_the_good_action_is_taken(camps, tmp_path, source):
     scores = rising_scores(tmp_path / "camps.scores.parquet") if source == "score" else []
     advantage = AdvantageCfg(
@@ -226,6 +230,7 @@ def test_labels_of_people_decide_by_frame_or_by_episode(tmp_path):
         read_labels(root, "is_god", [0])
 
 
+@pytest.mark.slow
 def test_corrections_are_positive_whatever_their_return(tmp_path):
     root = two_camps(tmp_path / "corrected")
     path = next((root / "meta/episodes").glob("*/*.parquet"))
@@ -237,6 +242,7 @@ def test_corrections_are_positive_whatever_their_return(tmp_path):
     assert found.set_index("episode_index").loc[5, "is_positive"].to_numpy().all()
 
 
+@pytest.mark.slow
 def test_a_resumed_run_reads_the_same_labels(camps, tmp_path):
     cfg = run_cfg(camps, AdvantageCfg()).replace(max_steps=6, save_interval=3)
     build_runner(cfg, tmp_path).run()
@@ -251,6 +257,7 @@ def test_a_resumed_run_reads_the_same_labels(camps, tmp_path):
     assert (tmp_path / FILE).stat().st_mtime_ns != written
 
 
+@pytest.mark.slow
 def test_dropout_hides_a_share_of_the_advantages(camps, tmp_path):
     runner = build_runner(run_cfg(camps, AdvantageCfg()), tmp_path)
     batch = runner.split.training.batch(np.arange(60))
@@ -298,6 +305,7 @@ def test_bad_settings_are_refused(changes, message):
         AdvantageCfg(**changes)
 
 
+@pytest.mark.slow
 def test_features_that_tell_the_advantage_are_not_cached(camps, tmp_path):
     cfg = run_cfg(camps, AdvantageCfg()).replace(caches_features=True, cache_dir=str(tmp_path))
     with pytest.raises(ValueError, match="its prompt holds the advantage"):

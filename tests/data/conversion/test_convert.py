@@ -104,7 +104,7 @@ def test_the_number_of_processes_does_not_change_a_byte(raw, tmp_path, storage):
     assert names(tmp_path) == ["one", "raw", "two"]
 
 
-@pytest.mark.parametrize("num_workers", [1, 2])
+@pytest.mark.parametrize("num_workers", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_conversion_killed_at_any_moment_is_repeated_to_the_same_bytes(tmp_path, num_workers):
     tasks = {name: [40] * 8 for name in ("lift", "open", "pull", "push", "turn")}
     raw = write_raw(tmp_path / "raw", tasks, size=64)
@@ -239,7 +239,12 @@ def test_two_processes_cannot_convert_the_same_dataset_at_once(raw, cfg, tmp_pat
 
 @pytest.mark.parametrize(
     ("storage", "num_workers", "share"),
-    [("image", 1, 0.1), ("image", 2, 0.1), ("image", 1, 0.5), ("video", 1, 0.5)],
+    [
+        ("image", 1, 0.1),
+        pytest.param("image", 2, 0.1, marks=pytest.mark.slow),
+        ("image", 1, 0.5),
+        ("video", 1, 0.5),
+    ],
 )
 def test_a_full_disk_is_reported_with_the_path_and_leaves_no_dataset(
     tmp_path, storage, num_workers, share

@@ -116,6 +116,7 @@ def test_raw_recordings_come_from_the_remote_inside_the_repository():
     assert "analytics = false" in config
 
 
+@pytest.mark.slow
 def test_a_change_in_any_part_merges_again(tmp_path, monkeypatch):
     """The stages as they are, with commands that copy instead of converting."""
     from dvc.repo import Repo

@@ -48,6 +48,7 @@ def columns(root):
     return {name: table[name] for name in table.column_names}
 
 
+@pytest.mark.slow
 def test_forces_tactile_and_subtasks_are_kept(open_with_lerobot, raw, tmp_path):
     cfg = cfg_of()
     convert(cfg, raw, tmp_path / "d")

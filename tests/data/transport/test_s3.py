@@ -70,6 +70,7 @@ def test_a_remote_that_vanishes_midway_loses_nothing(s3, tmp_path, monkeypatch):
     assert {name: (done.out / name).read_bytes() for name in contents} == contents
 
 
+@pytest.mark.slow
 def test_a_killed_download_goes_on_where_it_was(s3, tmp_path):  # noqa: F811
     contents = fill(s3, {f"{n:02d}.bin": 2000 + n for n in range(24)})
     s3.holds_after = 12

@@ -98,6 +98,7 @@ def test_the_commands_take_recordings_to_a_published_dataset(repository):
     assert (repository / "datasets/toy/norm_stats.json").is_file()
 
 
+@pytest.mark.slow
 def test_drift_from_the_published_version_is_a_warning(repository):
     for command in ("convert", "validate", "stats"):
         assert invoke(command, "toy").exit_code == 0

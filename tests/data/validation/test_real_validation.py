@@ -60,6 +60,7 @@ def test_bridge_with_one_split_and_two_cameras_still_tells_of_the_others(tmp_pat
     assert "image_2" not in found  # not read either, but a camera
 
 
+@pytest.mark.slow
 def test_gr1_claims_what_is_not_there(tmp_path):
     source = SourceCfg(format="lerobot", path="gr1")
     wrong, passed = validated(tmp_path, GR1_CFG, GR1, source=source)
@@ -80,6 +81,7 @@ def test_gr1_claims_what_is_not_there(tmp_path):
     assert "keyframes" not in wrong  # encoded again
 
 
+@pytest.mark.slow
 def test_g1_is_one_of_a_hundred_episodes(tmp_path):
     source = SourceCfg(format="lerobot", path="g1")
     wrong, passed = validated(tmp_path, G1_CFG, G1, source=source)

@@ -29,6 +29,7 @@ def test_a_good_dataset_passes_every_check(pristine, tmp_path, storage):
     assert report.facts["success_rate"] == 1.0
 
 
+@pytest.mark.slow
 def test_severity_decides_between_failing_warning_and_silence(root):
     edit_column(root, "next.success", {35: False})
     assert run(root).passed
@@ -74,6 +75,7 @@ def test_an_instruction_that_is_a_number_is_found(tmp_path):
     }
 
 
+@pytest.mark.slow
 def test_what_conversion_warned_of_stands_in_the_report(root):
     write_conversion(root, "rlds", "datasets/raw/x", ["two", "one"])
     expected = {("source", "recordings: one"), ("source", "recordings: two")}

@@ -46,6 +46,7 @@ def demos(path):
             yield dict(demo.attrs), values
 
 
+@pytest.mark.slow
 def test_a_file_holds_successful_episodes_in_robomimic_layout(recorded):
     out, results, progress = recorded
     assert [result.task for result in results] == TASKS

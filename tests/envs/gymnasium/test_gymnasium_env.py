@@ -359,6 +359,7 @@ def test_an_ended_environment_can_be_looked_at_before_its_reset():
     assert cosines.tolist() == pytest.approx(np.cos(angles), abs=1e-6)
 
 
+@pytest.mark.slow
 def test_rsl_rls_own_runner_trains_on_it(tmp_path):
     from rsl_rl.runners import OnPolicyRunner
 

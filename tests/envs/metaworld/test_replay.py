@@ -97,6 +97,7 @@ def test_a_recording_says_what_was_shown_and_holds_successes_only(tmp_path):
         collect(cfg.replace(demonstrations=2))
 
 
+@pytest.mark.slow
 def test_what_trial_and_error_finds_does_not_depend_on_how_many_play_at_once(tmp_path, monkeypatch):
     cfg = CollectCfg(
         env=MetaWorldCfg(image_size=8, max_episode_steps=50),

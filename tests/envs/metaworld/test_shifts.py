@@ -38,7 +38,9 @@ def test_another_picture_of_the_same_episode(shift):
     env.close()
 
 
-@pytest.mark.parametrize("shift", PICTURES)
+@pytest.mark.parametrize(
+    "shift", ["light", *(pytest.param(s, marks=pytest.mark.slow) for s in PICTURES if s != "light")]
+)
 def test_pictures_repeat_and_are_others_for_another_seed(shift):
     task = f"{TASK}@{shift}"
     states = [InitialState(task, 4242, 3), InitialState(task, 777, 3), InitialState(task, 4242, 4)]

@@ -122,7 +122,9 @@ def seeing(teacher: str, **fields) -> DistillationRunnerCfg:
     return small("yam-lift-cube-depth", teacher=teacher, policy=policy, **fields)
 
 
-@pytest.mark.parametrize("network", ["mjlab's", "the preset's"])
+@pytest.mark.parametrize(
+    "network", [pytest.param("mjlab's", marks=pytest.mark.slow), "the preset's"]
+)
 def test_a_student_of_images_learns_from_a_teacher_of_states(tmp_path, teacher, network):
     as_preset = small("yam-lift-cube-depth", teacher=teacher)
     losses = losses_of(as_preset if network == "the preset's" else seeing(teacher), tmp_path)

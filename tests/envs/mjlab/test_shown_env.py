@@ -16,6 +16,7 @@ def shown(**fields) -> MjlabEnv:
     return ShownEnvCfg(num_envs=32, num_shown=4, steps_shown=150, **fields).build(seed=3)
 
 
+@pytest.mark.slow
 def test_the_expert_ends_what_it_began():
     env = shown(share=1.0)
     try:
@@ -70,6 +71,7 @@ def test_the_share_says_how_many_begin_there_and_watching_shows_none():
     same.close()
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_as_if_it_had_not_stopped():
     cfg: dict = {"share": 0.5, "overrides": {"episode_length_s": 0.1}}
     one, other = shown(**cfg), shown(**cfg)

@@ -96,6 +96,7 @@ def test_an_image_does_not_depend_on_its_batch():
     assert len({image.tobytes() for image in together[0]}) == 5
 
 
+@pytest.mark.slow
 def test_a_textured_mesh_without_texture_coordinates_does_not_crash():
     code = textwrap.dedent(
         """

@@ -38,6 +38,7 @@ def test_one_policy_sticks_to_the_small_reward(tmp_path):
     assert returns("two-goals-ppo", tmp_path, ONE) == pytest.approx([3.0])
 
 
+@pytest.mark.slow
 def test_a_populations_leader_finds_the_large_reward(tmp_path):
     assert returns("two-goals-sapg", tmp_path, ONE)[0] > 15.0
 

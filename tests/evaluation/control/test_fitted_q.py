@@ -44,6 +44,7 @@ def test_estimates_are_what_policies_earn(dataset, goal):
     assert found.recorded == pytest.approx(np.mean(recorded))
 
 
+@pytest.mark.slow
 def test_a_state_that_trembles_does_not_decide_the_estimate(dataset):
     data, act = read_transitions(dataset), towards(-0.5)
     still = np.full_like(data.observations, 0.3)

@@ -102,6 +102,7 @@ def test_other_layouts_have_no_place_for_it(tmp_path):
     assert not (tmp_path / "back").exists()
 
 
+@pytest.mark.slow
 def test_an_imported_policy_can_be_registered(tmp_path, monkeypatch):
     monkeypatch.setenv(HOME_VARIABLE, str(tmp_path))
     _, folder = theirs("act", tmp_path)

@@ -35,7 +35,7 @@ def mean_return(path, num_envs: int = 64) -> float:
     return total
 
 
-@pytest.mark.parametrize("name", ["iql", "cql", "td3_bc"])
+@pytest.mark.parametrize("name", ["iql", pytest.param("cql", marks=pytest.mark.slow), "td3_bc"])
 def test_it_learns_more_than_was_recorded(tmp_path, dataset, name):
     recorded = read_transitions(dataset).returns.mean()
     assert -16 < recorded < -13
@@ -52,7 +52,10 @@ def test_cloning_learns_the_mean_of_what_was_recorded(tmp_path, dataset):
     assert all(name.startswith("actor.") for name in weights)
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=[pytest.mark.slow] if n == "cql" else []) for n in ALGORITHMS],
+)
 @pytest.mark.parametrize(
     "online", [0, pytest.param(2, marks=pytest.mark.slow)], ids=["offline", "online"]
 )

@@ -46,6 +46,7 @@ def left(tmp_path_factory) -> Path:
     return root
 
 
+@pytest.mark.slow
 def test_two_processes_learn_what_one_learns_from_the_same_experience(left):
     first, second = (load_file(left / f"learning/{rank}.safetensors") for rank in range(2))
     alone = learned(0, 1).state_dict()

@@ -87,6 +87,7 @@ def test_it_solves_what_cloning_drifts_away_from(finished, cfg, cloned, tmp_path
     assert result["checkpoint"].endswith("global_step_2")
 
 
+@pytest.mark.slow
 def test_every_visited_state_has_the_experts_answer(finished, cfg):
     run_dir, result = finished
     reader = open_dataset(run_dir / "round_1/data", chunk_length=2)

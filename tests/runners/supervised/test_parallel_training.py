@@ -66,6 +66,7 @@ def test_two_processes_equal_one_bit_for_bit(left, dataset, tmp_path, name):
     assert state.facts["metrics"] == pytest.approx(other_state.facts["metrics"], rel=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["accumulated", "sharded", "sharded_single_validation_batch"])
 def test_more_parts_and_divided_weights_equal_one_process(left, dataset, tmp_path, name):
     cfg_of(dataset, name).build(tmp_path).run()

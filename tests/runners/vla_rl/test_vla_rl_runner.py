@@ -52,7 +52,7 @@ def same(one, other) -> bool:
 @pytest.mark.parametrize(
     ("head", "ppo"),
     [
-        ("tokens", False),
+        pytest.param("tokens", False, marks=pytest.mark.slow),
         pytest.param("gaussian", True, marks=pytest.mark.slow),
         pytest.param("tokens", True, marks=pytest.mark.slow),
         pytest.param("gaussian", False, marks=pytest.mark.slow),
@@ -193,6 +193,7 @@ def test_a_run_that_plays_ahead_goes_on_with_the_same_bits(tmp_path, run):
     assert same(weights(runner), weights(whole))
 
 
+@pytest.mark.slow
 def test_learning_from_rounds_played_ahead(run):
     cfg = ahead_cfg(head=HEADS["tokens"], max_rounds=45, validation_interval=45)
     runner = run(cfg.replace(save_interval=45))
@@ -345,6 +346,7 @@ def test_a_round_without_contrast_is_skipped_counted_and_saved(tmp_path, run, wi
     assert same(weights(again), weights(runner))
 
 
+@pytest.mark.slow
 def test_many_rounds_without_contrast_stop_a_run_with_advice_that_works(
     tmp_path, run, without_contrast
 ):
@@ -436,6 +438,7 @@ def test_metrics_of_episodes_are_those_worked_by_hand():
     }
 
 
+@pytest.mark.slow
 def test_training_learns_from_rewards_of_ones_own(run):
     trust(__name__)
     algorithm = GRPOCfg(minibatch_size=64, group_size=8, reward=f"{__name__}:closeness")

@@ -28,7 +28,7 @@ ENOUGH_FOR_RESETS = 25
 @pytest.mark.parametrize(
     ("task", "num_envs", "num_steps"),
     [
-        ("Mjlab-Velocity-Flat-Unitree-Go1", 4, ENOUGH_FOR_RESETS),
+        pytest.param("Mjlab-Velocity-Flat-Unitree-Go1", 4, ENOUGH_FOR_RESETS, marks=SLOW),
         ("Mjlab-Cartpole-Balance", 16, NUM_STEPS),
         pytest.param("Mjlab-Velocity-Flat-Unitree-Go1", 16, NUM_STEPS, marks=SLOW),
         pytest.param("Mjlab-Velocity-Flat-Unitree-G1", 8, NUM_STEPS, marks=SLOW),
