@@ -124,6 +124,7 @@ def killed(home: Path, what: str, where: str, file: Path) -> None:
     assert done.returncode == -signal.SIGKILL
 
 
+@pytest.mark.slow
 def test_a_killed_backup_leaves_nothing_that_looks_like_one_and_the_next_one_clears_up(
     home, champion, file
 ):

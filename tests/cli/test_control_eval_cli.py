@@ -210,6 +210,7 @@ def test_a_bare_name_is_answered_with_the_file_it_means(home, rrf, words, messag
         rrf(home / "run", *words)
 
 
+@pytest.mark.slow
 def test_models_that_do_not_fit_are_refused_before_anything_runs(home, rrf):
     from rrf.mlflow_store import store
     from rrf.registry import registration

@@ -95,6 +95,7 @@ def test_a_mistake_ends_in_an_error_and_writes_nothing(home):
     assert sorted(home.rglob("*")) == before
 
 
+@pytest.mark.slow
 def test_a_published_dataset_has_its_card_and_a_report_beside_validation(home):
     run("validate", "toy")
     run("stats", "toy")

@@ -68,6 +68,7 @@ def evaluation(folder) -> dict:
     return json.loads((folder / "evaluation.json").read_text())
 
 
+@pytest.mark.slow
 def test_an_evaluation_is_written_reused_and_extended(home, rrf):
     base = ("eval", home / "run", "--protocol", home / "two.yaml", "--workers", 0)
     output = rrf(*base, "--num-videos", 2, "--out", home / "a/0")

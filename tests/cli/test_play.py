@@ -137,6 +137,7 @@ def test_an_environment_that_has_changed_since_is_refused(rrf):
     assert "observation_dims {'policy': 4}, but Acrobot-v1 now has {'policy': 6}" in said.err
 
 
+@pytest.mark.slow
 def test_a_registered_version_plays_by_its_name(rrf):
     words = [word for word in TINY_PPO if not word.startswith("trackers")]
     trained = rrf("train", *words, "trackers=[mlflow]")

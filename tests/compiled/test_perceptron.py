@@ -234,6 +234,7 @@ def _script(cache, **variables) -> str:
     return subprocess.run(words, env=environment, capture_output=True, text=True, check=True).stdout
 
 
+@pytest.mark.slow
 def test_without_a_compiler_torch_computes(tmp_path):
     assert _script(tmp_path, CC="/nonexistent/cc") == "4 True\n"
 

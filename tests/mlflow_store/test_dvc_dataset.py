@@ -90,6 +90,7 @@ def test_a_run_leads_to_its_dataset_in_another_process_and_in_another_clone(trac
     shutil.rmtree(clone)
 
 
+@pytest.mark.slow
 def test_the_files_here_are_used_if_they_are_that_version_and_else_fetched(tracked, tmp_path):
     lineage = collect_lineage("demo")
     facts = {

@@ -128,6 +128,7 @@ def test_a_greedy_round_repeats_itself_and_keeps_nothing_it_was_not_asked_to():
     assert torch.equal(episodes[0].replay["actions"], episodes[1].replay["actions"])
 
 
+@pytest.mark.slow
 def test_members_of_a_group_begin_alike_and_act_differently(one_worker_round):
     first, second = one_worker_round[:2]
     assert first.reset_digest == second.reset_digest

@@ -136,6 +136,7 @@ def run(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_the_command_predicts_from_a_run(run):
     words = ["orchestra", "plan", str(run), "--cores", "8,8"]
     result = CliRunner().invoke(app, words)

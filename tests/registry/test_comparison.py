@@ -94,6 +94,7 @@ def test_three_versions_side_by_side(rrf, three):
     assert "http" not in page.replace("http://www.w3.org/", "")  # it loads nothing
 
 
+@pytest.mark.slow
 def test_runs_and_evaluations_are_compared_like_versions(rrf, three):
     mine = three / ".rrf/evaluations/mine"
     make_evaluation(mine, three / "checkpoints/2", 20)
@@ -104,6 +105,7 @@ def test_runs_and_evaluations_are_compared_like_versions(rrf, three):
     assert "page " in said
 
 
+@pytest.mark.slow
 def test_videos_of_the_same_initial_state_stand_side_by_side(three):
     folders = []
     for seed in (1, 2):

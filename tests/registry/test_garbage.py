@@ -109,6 +109,7 @@ def test_evaluations_copies_and_downloads_are_kept_while_something_names_them(ho
     }
 
 
+@pytest.mark.slow
 def test_the_store_loses_models_without_version_and_artifacts_of_deleted_runs(
     home, champion, client
 ):

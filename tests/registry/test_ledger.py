@@ -69,6 +69,7 @@ def cut_off_the_last(client) -> None:
             client.set_registered_model_alias(NAME, alias, version)
 
 
+@pytest.mark.slow
 def test_the_last_entry_removed_with_its_head_and_aliases_is_noticed_by_who_has_seen_it(
     client, add
 ):

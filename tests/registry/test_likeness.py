@@ -62,6 +62,7 @@ def revoked(home) -> str:
     return versions.find(f"{NAME}/2").checkpoint_digest
 
 
+@pytest.mark.slow
 def test_weights_that_were_hardly_changed_stay_revoked_until_somebody_lifts_it(
     home, run_id, revoked
 ):

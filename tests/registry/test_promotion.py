@@ -126,6 +126,7 @@ def test_rollbacks_walk_back_through_the_champions(add):
     assert actions == ["gate"] + ["promote"] * 3 + ["rollback"] * 2
 
 
+@pytest.mark.slow
 def test_a_rollback_from_a_named_version_happens_once(add):
     promote_three(add)
     first = promotion.rollback(NAME, "drops the cup", version="3")

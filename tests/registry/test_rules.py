@@ -82,6 +82,7 @@ def test_a_gate_outside_the_workspace_is_not_recorded_by_any_way(home, add, tmp_
     assert promotion.other_gate(NAME, outside) == ""
 
 
+@pytest.mark.slow
 def test_of_several_evaluations_the_worst_counts_for_a_candidate_and_the_best_for_a_champion(
     home, add
 ):
@@ -149,6 +150,7 @@ def test_an_evaluation_under_another_protocol_overwrites_no_figures(home, run_id
     assert promotion.promote(NAME, version).champion == "1"
 
 
+@pytest.mark.slow
 def test_small_steps_down_are_stopped_by_the_best_champion_so_far(home, add):
     write_gate(home / "configs/gates/g.yaml", overall_lower_bound=0.0, champion_margin=0.45)
     for seed, solved in enumerate((20, 16, 13), start=1):

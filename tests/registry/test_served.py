@@ -55,6 +55,7 @@ def test_a_slow_policy_and_one_that_was_not_measured_are_not_promoted(add):
     assert promotion.promote(NAME, "3").champion == "3"
 
 
+@pytest.mark.slow
 def test_a_profile_that_comes_later_counts_with_the_evaluation_that_was_there_before(add):
     add(None)
     add(60, processor="Raspberry Pi 5 Model B")

@@ -154,6 +154,7 @@ def test_a_promotion_waits_for_others_and_goes_through_when_enough_approve(
     assert given == [("bob", "looked at the videos"), ("carol", "looked at the videos")]
 
 
+@pytest.mark.slow
 def test_approvals_are_of_a_request_of_a_verdict_with_a_reason(home, people, add, monkeypatch):
     demand(people, approvals=1)
     add(1)

@@ -18,6 +18,7 @@ def mended() -> list[str]:
     return listing.problems(NAME)
 
 
+@pytest.mark.slow
 def test_an_old_champion_does_not_vanish_from_the_rivals_by_its_tags(home, client, add):
     write_gate(home / "configs/gates/g.yaml", overall_lower_bound=0.0, champion_margin=0.45)
     for seed, solved in enumerate((20, 16, 13), start=1):
@@ -37,6 +38,7 @@ def test_an_old_champion_does_not_vanish_from_the_rivals_by_its_tags(home, clien
     assert versions.find(f"{NAME}/1").tags["evaluation.success"] == "1.000000"
 
 
+@pytest.mark.slow
 def test_attempts_are_counted_by_the_ledger_also_those_of_versions_that_were_deleted(client, add):
     for seed, solved in enumerate((4, 4, 4), start=1):
         add(seed, solved=solved)
@@ -105,6 +107,7 @@ def test_a_ledger_of_another_model_is_noticed(client, add):
         promotion.ledger_of("copy")
 
 
+@pytest.mark.slow
 def test_a_deleted_champion_is_named_by_every_change_and_a_repair_falls_back(
     home, client, run_id, add
 ):
@@ -130,6 +133,7 @@ def test_a_deleted_champion_is_named_by_every_change_and_a_repair_falls_back(
     assert decisions()[-2].deleted == ["3"]
 
 
+@pytest.mark.slow
 def test_a_rollback_over_a_deleted_champion_goes_to_the_one_before(client, add):
     promote_three(add)
     client.delete_model_version(NAME, "1")

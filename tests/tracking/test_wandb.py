@@ -147,7 +147,7 @@ def test_an_artifact_that_is_not_there_is_named_and_the_rest_arrives(run_dir, ca
     assert read(starts(run_dir)[0])["curves"]["loss"] == [(1, 1.0)]
 
 
-@pytest.mark.parametrize("records", [0, 3])
+@pytest.mark.parametrize("records", [pytest.param(0, marks=pytest.mark.slow), 3])
 def test_training_goes_on_when_the_process_that_writes_dies(run_dir, records):
     program = f"""
 import logging, os, signal, time

@@ -66,7 +66,7 @@ def test_it_learns_in_the_compiled_code_of_sac(tmp_path):
     assert runner.algorithm.compiled is not None
 
 
-@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize("compiled", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_a_resumed_run_goes_on_exactly(tmp_path, compiled):
     def run(name: str, max_iterations: int):
         runner = cfg_of(max_iterations=max_iterations, save_interval=1, num_steps_per_env=70)

@@ -136,6 +136,7 @@ def test_recurrent_sac_answers_with_what_it_saw_once():
     assert learn(RecallCfg(), algorithm, policy, 2000, target=-0.1) >= -0.5
 
 
+@pytest.mark.slow
 def test_transformer_sac_answers_with_what_it_saw_once():
     algorithm = SACTransCfg(gamma=0.5, batch_size=16, sequence_length=4, burn_in=4, **TINY)
     encoder = TransformerEncoderCfg(num_layers=1, width=16, num_heads=2, context=8)

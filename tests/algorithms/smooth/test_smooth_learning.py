@@ -71,6 +71,7 @@ def test_a_walk_becomes_smoother_at_little_cost(name, plain_walk):
     assert found_return > plain_walk[0] + 0.15 * STANDING_STILL
 
 
+@pytest.mark.slow
 def test_a_lipschitz_network_learns_to_walk():
     found_return, _ = walked(LipsNetPPOCfg(**LEARNING), LipsNetActorCfg)
     assert found_return > 0.75 * STANDING_STILL

@@ -188,6 +188,7 @@ def trained_base():
     return base
 
 
+@pytest.mark.slow
 def test_a_residual_goes_past_what_its_base_imitated(tmp_path):
     cfg = runner_cfg(max_rounds=6, validation_interval=6, save_interval=6, validation_episodes=20)
     base = trained_base()

@@ -250,6 +250,7 @@ def test_groot_demo_data_is_read_with_its_traps():
         read(GROOT, ["observation.images.egoview"])
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not G1.is_dir(), reason=f"{G1} is not there")
 def test_g1_episode_29_of_100_is_read(tmp_path):
     camera = "observation.images.cam_high"

@@ -194,6 +194,7 @@ def test_a_mean_of_v2_0_that_the_episodes_do_not_have_is_told(tmp_path):
     assert "meta/stats.json: action mean of dimension 0 is" in text
 
 
+@pytest.mark.slow
 def test_a_video_of_other_pixels_than_the_statistics_say_fails(root):
     path = root / "meta/episodes_stats.jsonl"
     lines = [json.loads(line) for line in path.read_text().splitlines()]

@@ -273,6 +273,7 @@ def test_videos_with_keyframes_far_apart_or_of_another_rate_are_noticed(tmp_path
     assert oddities(root) == [f"{name} runs at 20 frames/s, 10 are declared"]
 
 
+@pytest.mark.slow
 def test_what_conversion_writes_down_depends_on_no_machine_and_no_number_of_processes(tmp_path):
     written = []
     for place, num_workers in (("a", 1), ("somewhere/else", 2)):

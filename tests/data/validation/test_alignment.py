@@ -79,6 +79,7 @@ def test_a_layout_that_says_when_the_state_was_seen_is_not_doubted(tmp_path):
     assert alignment(tmp_path / "d") == []
 
 
+@pytest.mark.slow
 def test_what_a_layout_leaves_open_is_told_from_the_numbers(tmp_path):
     """`infos` of D4RL are written before the step by some, after it by others."""
     joints, actions = drive(200)

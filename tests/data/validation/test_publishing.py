@@ -112,6 +112,7 @@ def test_drift_from_the_published_version_is_a_warning(repository):
     assert values["action.dy"] == "mean -0.02083 -> 0.008056, std 0.01516 -> 0.1683"
 
 
+@pytest.mark.slow
 def test_a_failing_dataset_exits_non_zero_and_is_never_published(repository):
     assert invoke("convert", "toy").exit_code == 0
     nan_action(repository / "datasets/converted/toy")

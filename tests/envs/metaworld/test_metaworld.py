@@ -37,7 +37,12 @@ def make_reference(task, seed, index):
 
 
 @pytest.mark.parametrize(
-    ("task", "index"), [("drawer-open-v3", 3), ("bin-picking-v3", 0), ("pick-place-v3", 49)]
+    ("task", "index"),
+    [
+        ("drawer-open-v3", 3),
+        pytest.param("bin-picking-v3", 0, marks=pytest.mark.slow),
+        pytest.param("pick-place-v3", 49, marks=pytest.mark.slow),
+    ],
 )
 def test_stepping_equals_metaworlds_own_environment(task, index):
     check_equals_metaworld(task, index)
@@ -77,6 +82,7 @@ def check_equals_metaworld(task, index):
     env.close()
 
 
+@pytest.mark.slow
 def test_expert_reaches_success_where_metaworld_reports_it():
     task = "window-open-v3"
     reference, expert = make_reference(task, 42, 2), Expert(task)
@@ -340,6 +346,7 @@ def test_bad_configs_are_refused(changes, message):
         MetaWorldCfg(**changes)
 
 
+@pytest.mark.slow
 def test_an_episode_may_go_on_after_success():
     start = InitialState("reach-v3", 777, 0)
     outcomes = {}

@@ -147,6 +147,7 @@ def test_an_expert_that_shows_too_little_is_an_error_and_leaves_no_file(tmp_path
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_fewer_successes_than_asked_for_are_kept(tmp_path, monkeypatch):
     monkeypatch.setattr(recorder, "_MAX_REPEATS_PER_EPISODE", 1)
     env = MetaWorldCfg(image_size=8, max_episode_steps=50)

@@ -49,7 +49,7 @@ def play(env):
     ("num_workers", "cameras"),
     [
         pytest.param(1, [], marks=pytest.mark.slow),
-        (2, ["corner2"]),
+        pytest.param(2, ["corner2"], marks=pytest.mark.slow),
         pytest.param(3, [], marks=pytest.mark.slow),
     ],
 )

@@ -115,6 +115,7 @@ def evaluated(run, place, out):
     return json.loads((out / "open_loop.json").read_text())
 
 
+@pytest.mark.slow
 def test_the_error_on_episodes_that_were_held_out_falls_with_training(tmp_path, monkeypatch):
     monkeypatch.setenv("RRF_HOME", str(tmp_path))
     place = write_homing(tmp_path / "homing", num_episodes=40)

@@ -62,7 +62,9 @@ def run_cfg(kind, dataset, models):
     )
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(k, marks=[] if k == "act" else [pytest.mark.slow]) for k in KINDS]
+)
 def test_a_kind_goes_the_whole_way(kind, toy, tmp_path):
     models = directories(kind, tmp_path / "models")
     runner = build_runner(run_cfg(kind, toy, models), tmp_path / "run")

@@ -44,7 +44,7 @@ PROTOCOL = ProtocolCfg(
 PASTS = {"image": {"past_images": 1}, "state": {"past_states": 1}}
 
 
-@pytest.fixture(scope="module", params=PASTS)
+@pytest.fixture(scope="module", params=["image", pytest.param("state", marks=pytest.mark.slow)])
 def shows(request):
     return request.param
 

@@ -162,6 +162,7 @@ def test_a_process_whose_episodes_were_all_stopped_begins_the_next_round(parent,
         backend.close()
 
 
+@pytest.mark.slow
 def test_the_estimate_is_saved_with_a_checkpoint(parent, tmp_path):
     stop, algorithm = EarlyStopCfg(hope=0.3), VLAPPOCfg(num_epochs=1)
     cfg = toy.run_cfg(parent, early_stop=stop, algorithm=algorithm, max_rounds=3)

@@ -57,6 +57,7 @@ def test_the_idle_share_is_what_is_left():
     assert found["env 0"] == pytest.approx(parts)
 
 
+@pytest.mark.slow
 def test_a_round_is_recorded_and_drawn(tmp_path):
     run = tmp_path / "run"
     cfg = toy.run_cfg(toy.save_parent(tmp_path / "sft"), max_rounds=1)

@@ -65,14 +65,12 @@ def test_a_policy_learns_what_it_seldom_did(run, head, ppo):
     assert after > 0.75
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "algorithm",
     [
         ReinforceCfg(minibatch_size=64),
-        pytest.param(
-            ReinforceCfg(minibatch_size=64, baseline="batch", normalizes=True),
-            marks=pytest.mark.slow,
-        ),
+        ReinforceCfg(minibatch_size=64, baseline="batch", normalizes=True),
     ],
     ids=["leave one out", "REINFORCE++"],
 )
@@ -161,6 +159,7 @@ def ahead_cfg(**changes):
     return runner_cfg(algorithm=algorithm, max_staleness=1, save_interval=2, **changes)
 
 
+@pytest.mark.slow
 def test_rounds_played_ahead_are_one_update_old_and_the_same_each_time(tmp_path, run):
     log: list[dict] = []
 
@@ -175,6 +174,7 @@ def test_rounds_played_ahead_are_one_update_old_and_the_same_each_time(tmp_path,
     assert same(weights(one), weights(run(ahead_cfg(), "other")))
 
 
+@pytest.mark.slow
 def test_a_run_that_plays_ahead_goes_on_with_the_same_bits(tmp_path, run):
     cfg = ahead_cfg(max_rounds=6, validation_interval=6)
     whole, stops = run(cfg, "whole"), []

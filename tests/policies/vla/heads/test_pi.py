@@ -65,7 +65,7 @@ def test_sampling_and_evaluation_give_equal_log_probabilities(version, method, s
     assert policy.backbone.language.layers[0].self_attn.k_proj.weight.grad.abs().sum() > 0
 
 
-@BOTH
+@pytest.mark.parametrize("version", [pytest.param("pi0", marks=pytest.mark.slow), "pi05"])
 def test_the_loss_falls(version):
     torch.manual_seed(0)
     policy = tiny(version, {"num_noise_draws": 4, "max_dims": 4}, **ROBOT).build(norm_stats(4, 3))
