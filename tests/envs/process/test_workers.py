@@ -45,14 +45,8 @@ def play(env):
     return seen
 
 
-@pytest.mark.parametrize(
-    ("num_workers", "cameras"),
-    [
-        pytest.param(1, [], marks=pytest.mark.slow),
-        pytest.param(2, ["corner2"], marks=pytest.mark.slow),
-        pytest.param(3, [], marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("num_workers", "cameras"), [(1, []), (2, ["corner2"]), (3, [])])
 def test_results_do_not_depend_on_the_number_of_workers(num_workers, cameras):
     cfg = MetaWorldCfg(num_envs=4, max_episode_steps=5, image_size=32, cameras=cameras)
     expected = play(cfg.build())
