@@ -1,5 +1,6 @@
 """`rrf init`, and what a team does in the folder that it makes."""
 
+import ast
 import re
 import subprocess
 import threading
@@ -8,6 +9,8 @@ import tomllib
 import pytest
 import yaml
 
+from infra import wheel
+from rrf.cli.init import _INFRA
 from tests.installed.conftest import ROOT
 
 TEMPLATES = ROOT / "infra/workspace"
@@ -43,6 +46,21 @@ def test_its_stages_are_ours_without_the_code_of_rrf():
     for stage in ours["stages"].values():
         stage["do"]["deps"] = [dep for dep in stage["do"]["deps"] if not dep.startswith("rrf/")]
     assert theirs["stages"] == ours["stages"]
+
+
+def test_what_its_servers_and_flows_import_is_there_and_in_the_wheel():
+    assert wheel._INFRA == _INFRA
+    there = set(_INFRA)
+    files = [*(ROOT / "flows").glob("*.py"), *(ROOT / f"infra/{name}.py" for name in there)]
+    for file in files:
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.module == "infra":
+                names = {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("infra."):
+                names = {str(node.module).split(".")[1]}
+            else:
+                continue
+            assert names <= there, file
 
 
 def test_a_folder_that_is_not_empty_is_refused_and_stays_as_it_is(installed, tmp_path):
