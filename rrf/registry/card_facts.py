@@ -15,6 +15,7 @@ from rrf.identity import trust
 from rrf.identity.trust import ModelTrustCfg
 from rrf.lineage import facts_in
 from rrf.registry import changes, evidence, lineage_graph, rules, signatures, taints
+from rrf.registry.entries import REVOKED_BY
 from rrf.registry.ledger import Ledger
 from rrf.registry.lineage_graph import Node
 from rrf.registry.training_facts import in_words
@@ -121,7 +122,7 @@ def standing(client: "MlflowClient", ledger: Ledger, version: Version) -> list[s
     names = [alias for alias, number in roles if number == version.version]
     lines = [f"It is the {' and the '.join(names)} of {ledger.name}."] if names else []
     if revocation := ledger.revoked.get(version.version):
-        done = "withdrawn" if revocation.action == "withdraw" else "rolled back"
+        done = REVOKED_BY[revocation.action]
         lines.append(f"It was {done} on {revocation.time}: {revocation.reason}")
     if tainted := taints.problem(client, version):
         lines.append(f"It stands on data that is wrong: {tainted}")

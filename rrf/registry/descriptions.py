@@ -17,7 +17,7 @@ from rrf.mlflow_store.flow_run import FlowRun
 from rrf.registry import evidence, signatures
 from rrf.registry import ledger as ledgers
 from rrf.registry.changes import CANDIDATE, CHAMPION, PREVIOUS
-from rrf.registry.entries import Entry
+from rrf.registry.entries import REVOKED_BY, Entry
 from rrf.registry.training_facts import foundations, in_words
 from rrf.registry.versions import Version, model_named, versions_in
 from rrf.runners.checkpoints.deployable import VLA, described
@@ -43,6 +43,15 @@ _DONE = {
     "release": "acts as a canary",
 }
 """What is done to a version."""
+_PAST = {
+    "promote": "Former champion",
+    "rollback": "Rolled back",
+    "withdraw": "Withdrawn",
+    "unrevoke": "Allowed again after it was rolled back or withdrawn",
+    "release": "Canary, or shadow",
+    "conclude": "Former canary",
+}
+"""What a version is after an action, if it is nothing else."""
 _ARRIVALS = ("register", "evaluate", "document")
 _NUM_REASONS, _NUM_TASKS, _LONGEST_REASON = 8, 12, 300
 log = logging.getLogger(__name__)
@@ -121,8 +130,14 @@ def version_text(version: Version, entries: Sequence[Entry]) -> str:
         report = f"{evidence.place(tags['evaluation.digest'])}/report.html"
         lines.append(f"- Report: `{report}` among the artifacts of the run")
     lines += _gate(tags)
-    changes = [e for e in entries if e.action in ("promote", "rollback", "withdraw", "unrevoke")]
-    named = [e for e in changes if version.version in (e.version, e.champion)]
+    changes = [e for e in entries if e.action in _PAST]
+    of_others = ("release", "conclude")  # whose champion only stays what it is
+    named = [
+        e
+        for e in changes
+        if e.version == version.version
+        or (e.champion == version.version and e.action not in of_others)
+    ]
     lines += [f"- {_sentence(entry, version.version)}" for entry in named]
     if flow_run := FlowRun.from_tags(tags):
         lines.append(f"- Registered by Prefect flow run {flow_run}")
@@ -135,19 +150,18 @@ def _below(prefix: str, tags: Mapping[str, str]) -> dict[str, str]:
 
 
 def _role(version: Version, entries: Sequence[Entry]) -> str:
+    past = [e for e in entries if e.version == version.version and e.action in _PAST]
+    last = past[-1] if past else None
+    if last and _revokes(last):
+        return REVOKED_BY[last.action].capitalize()
     for alias, role in _ROLES.items():
         if alias in version.aliases:
             return role
-    last = {
-        "promote": "Former champion",
-        "rollback": "Rolled back",
-        "withdraw": "Withdrawn",
-        "unrevoke": "Allowed again after it was rolled back or withdrawn",
-        "release": "Canary, or shadow",
-        "conclude": "Former canary",
-    }
-    past = [entry.action for entry in entries if entry.version == version.version]
-    return next((last[action] for action in reversed(past) if action in last), "Registered")
+    return _PAST[last.action] if last else "Registered"
+
+
+def _revokes(entry: Entry) -> bool:
+    return entry.action in REVOKED_BY and (entry.conclusion or {"revokes": True})["revokes"]
 
 
 def _success_and_verdict(tags: Mapping[str, str]) -> str:
@@ -294,6 +308,12 @@ def _sentence(entry: Entry, version: str) -> str:
         return f"Allowed again {moment}: {reason}"
     if entry.action == "promote":
         return f"Promoted {moment}: {reason}"
+    if entry.release:
+        acts = "Computes as a shadow" if entry.release["shadow"] else "Acts as a canary"
+        return f"{acts} since {moment}: {reason}"
+    if entry.conclusion:
+        ended = REVOKED_BY["conclude"].capitalize() if _revokes(entry) else "Its release ended"
+        return f"{ended} {moment}: {reason}"
     if entry.action == "withdraw":
         return f"Withdrawn {moment}; the model has had no champion since: {reason}"
     if entry.version == version:

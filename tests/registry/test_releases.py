@@ -375,3 +375,8 @@ def test_the_commands(pair, capsys):
     assert "and the version is revoked" in rrf("release", NAME, "--stop", "--reason", "jitters")
     assert "stopped: jitters" in rrf("releases", NAME)
     assert "release of version 2 ended: stopped" in " ".join(rrf("ledger", NAME).split())
+    text = store.connect().get_model_version(NAME, "2").description
+    assert text.startswith("Stopped as a canary: ")
+    assert "- Acts as a canary since 20" in text
+    assert "of the ledger): jitters" in text
+    assert "It was stopped as a canary on 20" in rrf("card", f"{NAME}/2")
