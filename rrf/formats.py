@@ -86,9 +86,9 @@ EVALUATION = Format("evaluation", [lambda evaluation: evaluation])
 evaluation without one is still written as version 1."""
 VERDICT = Format("verdict")
 """`verdict-*.json`."""
-LEDGER = Format("ledger entry", [lambda entry: entry, lambda entry: entry])
+LEDGER = Format("ledger entry", [lambda entry: entry] * 3)
 """An entry of a promotion ledger, with the gate in it. From version 2 on it may be signed, from
-version 3 on it may begin or end a release."""
+version 3 on it may begin or end a release, from version 4 on it may plan trials on a robot."""
 OUTCOMES = Format("outcomes of a release")
 """The episodes of a release, as one server or the end of the release has stored them."""
 BOOK = Format("book of episodes")
@@ -100,3 +100,6 @@ BACKUP = Format("backup")
 """`manifest.json` in a file of `rrf backup`, and with it what the names of its files mean."""
 EPISODE_LOG = Format("episode log")
 """`manifest.json` of a logged episode, and with it its records."""
+TRIAL = Format("study of trials")
+"""`plan.json` and the lines of `record.jsonl` of trials on a robot, and `trial.json`, both together
+as evidence."""

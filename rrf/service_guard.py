@@ -22,7 +22,7 @@ import contextlib
 import hmac
 import os
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -109,13 +109,13 @@ class Guard:
     Args:
         app: The server.
         login: `USER:SECRET` that requests must bring; None if the server checks that.
+        names: Names of this machine that it may be reached by, beside those of `$RRF_SERVER_NAMES`.
     """
 
-    def __init__(self, app: _App, login: str | None = None):
+    def __init__(self, app: _App, login: str | None = None, names: Sequence[str] = ()):
         self._app = app
-        self._names = [
-            n.strip().lower() for n in os.environ.get(NAMES_VARIABLE, "").split(",") if n
-        ]
+        named = [*names, *os.environ.get(NAMES_VARIABLE, "").split(",")]
+        self._names = [name.strip().lower() for name in named if name.strip()]
         self._login = None if login is None else b"Basic " + base64.b64encode(login.encode())
 
     async def __call__(self, scope: dict[str, Any], receive: Callable, send: Callable) -> None:

@@ -25,6 +25,7 @@ from rrf.cli import (
     quick_imports,
     result_file,
     services,
+    trial,
 )
 from rrf.cli.backup import backup, restore
 from rrf.cli.browser import open_
@@ -72,6 +73,7 @@ app.command("import")(import_)
 app.command()(import_config)
 app.add_typer(models.app, name="models")
 app.add_typer(keys.app, name="keys")
+app.add_typer(trial.app, name="trial")
 app.command()(gc)
 app.command()(backup)
 app.command()(restore)

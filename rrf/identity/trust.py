@@ -36,6 +36,7 @@ FILE = Path(workspace.CONFIGS) / "trust.yaml"
 ACTIONS = (
     *("register", "evaluate", "stage", "promote", "rollback", "withdraw", "unrevoke"),
     *("gate", "repair", "approve", "document", "release", "conclude", "outcome"),
+    "trial",
 )
 """What can be allowed: the actions of a ledger's entries. `stage` asks for approvals, and `outcome`
 is what a policy server stores of the episodes of a release."""

@@ -41,6 +41,7 @@ _DONE = {
     "stage": "waits for approvals",
     "approve": "approved",
     "release": "acts as a canary",
+    "trial": "tried on a robot",
 }
 """What is done to a version."""
 _PAST = {

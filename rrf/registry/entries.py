@@ -22,6 +22,7 @@ HOLDERS = {
     "documents": ("register", "evaluate", "promote", "document"),
     "release": ("release",),
     "conclusion": ("conclude",),
+    "trial": ("trial",),
 }
 """Field of an `Entry` -> the actions whose entries may have it."""
 _CHANGES_CHAMPION = ("promote", "rollback", "withdraw")
@@ -118,6 +119,26 @@ class Conclusion:
 
 
 @dataclasses.dataclass(frozen=True)
+class PlannedTrial:
+    """A study of trials on a robot, before its first trial; see `rrf.evaluation.trials`."""
+
+    study: str
+    """Its name."""
+    digest: str
+    """Of its plan."""
+    gate: str
+    """Hash of the gate that judges it."""
+    base_hash: str
+    """Of the gate's protocol."""
+    against: str
+    """The champion at its time; "" before the first."""
+    checkpoints: list[str]
+    """Digests of its arms, what the others are compared with first."""
+    num_candidates: int
+    """How many of them are judged."""
+
+
+@dataclasses.dataclass(frozen=True)
 class Entry:
     """One change of champion or gate, or one version or evaluation that came."""
 
@@ -126,7 +147,7 @@ class Entry:
     time: str  # ISO 8601, UTC
     action: typing.Literal[
         "register", "evaluate", "stage", "approve", "promote", "rollback", "withdraw", "unrevoke",
-        "gate", "repair", "document", "release", "conclude",
+        "gate", "repair", "document", "release", "conclude", "trial",
     ]  # fmt: skip
     version: str | None  # the one that the action is about; None for a gate or a repair
     champion: str | None  # the champion after the change
@@ -147,6 +168,7 @@ class Entry:
     documents: dict[str, str] | None = None  # card and bill of materials: file name -> SHA-256
     release: dict | None = None  # a `ModelRelease` as plain data
     conclusion: dict | None = None  # a `Conclusion` as plain data
+    trial: dict | None = None  # a `PlannedTrial` as plain data
     key: str | None = None  # the public key that signed the hash; None for an unsigned entry
     signature: str | None = None
 
@@ -196,6 +218,7 @@ def entry_of(text: str, where: str) -> Entry:
         (Approval, entry.approval),
         (ModelRelease, entry.release),
         (Conclusion, entry.conclusion),
+        (PlannedTrial, entry.trial),
     ):
         if data:
             checked(kind(**data))

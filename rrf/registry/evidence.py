@@ -17,6 +17,7 @@ from rrf import atomic, workspace
 from rrf.evaluation.gates.verdicts import Verdict, verdicts_of
 from rrf.evaluation.results import FILE_NAME as EVALUATION
 from rrf.evaluation.results import REPORT, Evaluation
+from rrf.evaluation.trials.results import TRIAL
 from rrf.identity.keys import Signer
 from rrf.mlflow_store import artifacts
 from rrf.mlflow_store import store as mlflow_store
@@ -158,6 +159,7 @@ def verdict_tags(verdict: Verdict) -> dict[str, str]:
 def store(client: "MlflowClient", version: Version, folder: Path, digest: str) -> None:
     """Add an evaluation to the artifacts of the version's run: numbers, verdicts and report."""
     files = [folder / EVALUATION, folder / SIGNATURE, *verdicts_of(folder, digest), folder / REPORT]
+    files.append(folder / TRIAL)
     for file in files:
         if file.is_file():
             client.log_artifact(version.run_id, str(file), place(digest))

@@ -6,16 +6,17 @@ far. The lineage of the candidate must be complete, and as clean as the gate dem
 versions are for people; what decides is compared with the ledger first (`check_registered`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rrf import atomic, workspace
 from rrf.evaluation.gates.decision import Rival, decide
 from rrf.evaluation.gates.verdicts import Verdict
+from rrf.evaluation.results import Evaluation
 from rrf.lineage import facts_in, lacking
 from rrf.registry import evidence
-from rrf.registry.entries import ModelGate, StoredEvaluation
+from rrf.registry.entries import Entry, ModelGate, PlannedTrial, StoredEvaluation
 from rrf.registry.ledger import Ledger
 from rrf.registry.versions import Version, contradictions
 
@@ -155,11 +156,11 @@ def judge(
             f"no gate rules '{name}' yet; record one: rrf models gate {name} "
             "configs/gates/FILE.yaml --reason '...'"
         )
-    judged = _of_candidate(ledger, candidate, gate.protocol.base_hash)
+    judged = _of_candidate(ledger, candidate, gate)
     if judged is None:
         raise ValueError(
             f"{candidate} has no evaluation under protocol '{gate.protocol.name}' of its gate; "
-            f"make one: rrf eval CHECKPOINT --gate {ledger.gate.file} --register {name}"
+            f"make one: {gate.protocol.how_to_evaluate(name, ledger.gate.file, 'CHECKPOINT')}"
         )
     compared: dict[str, Rival] = {}
     for role, rival in rivals(ledger, versions).items():
@@ -171,21 +172,29 @@ def judge(
         if rival.version == candidate.version:
             same_states = [judged]
         if not same_states:
+            again = gate.protocol.how_to_evaluate(
+                name, ledger.gate.file, f"{name}/{candidate.version}"
+            )
             raise ValueError(
                 f"the {_ROLES[role]} of '{name}', version {rival.version}, has no evaluation on "
                 f"the {judged.episodes_per_task} initial states per task of version "
-                f"{candidate.version}, with the same simulator; evaluate both again: rrf eval "
-                f"{name}/{candidate.version} --gate {ledger.gate.file} --register {name}"
+                f"{candidate.version}, with the same simulator or in the same trial; evaluate both "
+                f"again: {again}"
             )
         best = max(same_states, key=lambda evaluation: evaluation.success)
         compared[role] = Rival(evidence.load(client, rival, best), rival.version)
+    evaluation = evidence.load(client, candidate, judged)
+    if gate.protocol.is_sequential:
+        attempt = _attempt_in_trial(ledger, evaluation, compared)
+    else:
+        attempt = attempt_of(ledger, candidate.checkpoint_digest)
     return decide(
-        evidence.load(client, candidate, judged),
+        evaluation,
         gate,
         compared.get("champion"),
         compared.get("best"),
         gate.round_of(judged.episodes_per_task),
-        attempt_of(ledger, candidate.checkpoint_digest),
+        attempt,
         _profiles(client, ledger, candidate) if gate.serving else (),
     )
 
@@ -250,13 +259,81 @@ def check_registered(ledger: Ledger, version: Version) -> None:
         )
 
 
-def _of_candidate(
-    ledger: Ledger, version: Version, base_hash: str | None
-) -> StoredEvaluation | None:
-    """The evaluation under the gate's protocol with the most episodes; of several, the one with the
-    lowest success. So nobody gains by evaluating again until the result is lucky.
+def next_attempt_in_trial(ledger: Ledger) -> int:
+    """Which attempt the first candidate of a trial is that is planned now."""
+    return 1 + sum(_num_tried(ledger, entry) for entry in ledger.entries)
+
+
+def _num_tried(ledger: Ledger, entry: Entry) -> int:
+    """How many candidates an entry plans to try under the model's gate, against its champion."""
+    if entry.trial is None:
+        return 0
+    trial = PlannedTrial(**entry.trial)
+    is_same = (trial.base_hash, trial.against) == (base_hash_of(ledger), ledger.champion or "")
+    return trial.num_candidates if is_same else 0
+
+
+def _attempt_in_trial(ledger: Ledger, evaluation: Evaluation, rivals: Mapping[str, Rival]) -> int:
+    """Which attempt a candidate is in its trial: one more than the candidates of all trials that
+    were planned before it, under the same protocol and against the same champion, whether or not
+    they were ever played.
+
+    Raises:
+        ValueError: If the trial is not in the ledger as it was played: it was planned otherwise or
+            not at all, for another gate, against another champion, or with other policies.
     """
+    from rrf.evaluation.protocols.files import parse_protocol
+
+    study, first = getattr(parse_protocol(evaluation.protocol), "study", ""), 1
+    for entry in ledger.entries:
+        if (entry.evaluation or {}).get("digest") == evaluation.digest:
+            break  # what is planned after that was not planned before it
+        if entry.trial and entry.trial["digest"] == study:
+            trial = PlannedTrial(**entry.trial)
+            _check_trial(ledger, trial, evaluation, rivals)
+            own = trial.checkpoints[-trial.num_candidates :]
+            return first + own.index(evaluation.checkpoint_digest)
+        first += _num_tried(ledger, entry)
+    raise ValueError(
+        f"the trial that the evaluation is from (plan {study[:12] or 'none'}) is not in the ledger "
+        f"of '{ledger.name}', so nobody knows that it was planned before it was played; its "
+        "results promote nothing"
+    )
+
+
+def _check_trial(
+    ledger: Ledger, trial: PlannedTrial, evaluation: Evaluation, rivals: Mapping[str, Rival]
+) -> None:
+    where = f"the trial '{trial.study}' of '{ledger.name}'"
+    if ledger.gate is None or trial.gate != ledger.gate.hash:
+        raise ValueError(
+            f"{where} was planned for the gate {trial.gate[:12]}, not for the one that rules the "
+            "model now; plan another trial"
+        )
+    if trial.against != (ledger.champion or ""):
+        raise ValueError(
+            f"{where} was planned when the champion was version {trial.against or 'none'}, and now "
+            f"it is {ledger.champion or 'none'}; plan another trial"
+        )
+    judged = trial.checkpoints[-trial.num_candidates :]
+    if evaluation.checkpoint_digest not in judged:
+        raise ValueError(
+            f"checkpoint {evaluation.checkpoint_digest[:12]} is no candidate of {where}"
+        )
+    for role, rival in rivals.items():
+        if rival.evaluation.checkpoint_digest not in trial.checkpoints:
+            raise ValueError(f"the {_ROLES[role]} is no arm of {where}; plan another trial with it")
+
+
+def _of_candidate(ledger: Ledger, version: Version, gate: "GateCfg") -> StoredEvaluation | None:
+    """The evaluation under the gate's protocol with the most episodes; of several, the one with the
+    lowest success. So nobody gains by evaluating again until the result is lucky. Trials are
+    compared with those of the same study only, so those against earlier champions do not count.
+    """
+    base_hash, champion = gate.protocol.base_hash, ledger.champion or ""
     comparable = [e for e in ledger.evaluations(version.version) if e.base_hash == base_hash]
+    if gate.protocol.is_sequential:
+        comparable = [e for e in comparable if e.against == champion]
     return max(comparable, key=lambda e: (e.episodes_per_task, -e.success), default=None)
 
 

@@ -65,6 +65,10 @@ class Cast:
             return canary.acts("canary", release.hash)
         return champion.acts("champion", release.hash)
 
+    def told(self, episode: Episode) -> dict[str, str]:
+        """What the client of an episode is told."""
+        return episode.told()
+
     def player_of(self, episode: Episode) -> Player:
         """Who answers in an episode. Raises ValueError if it is not loaded any more."""
         if player := self.players.get((episode.actor.version, episode.actor.digest)):

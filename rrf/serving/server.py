@@ -306,7 +306,7 @@ class PolicyServer:
                 talk.leave()
                 episode = await self._episodes.begin(content[EPISODE_BEGIN], self._choose)
                 talk.take(episode, self._cast.player_of(episode))
-                answer = {EPISODE: episode.told()}
+                answer = {EPISODE: self._cast.told(episode)}
             else:
                 id = await self._episodes.end(content[EPISODE_END], talk)
                 answer = {RECORDED: True, "id": id}

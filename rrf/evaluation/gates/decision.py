@@ -17,6 +17,8 @@ often somebody tries:
 - Candidates that are judged one after the other against the same champion are attempts of one
   line. Attempt k gets the share 6 / (pi k)^2 of the error; the shares of all attempts add up to one
   (as in online testing, Javanmard & Montanari, arXiv:1502.06197).
+- Under a protocol of trials on a robot, every block is a look; `rrf.evaluation.gates.anytime` has
+  the tests for that.
 
 docs/gates.md has the probabilities that follow, computed by benchmarks/gate_characteristics.py.
 """
@@ -26,6 +28,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from rrf.evaluation.gates.anytime import anytime_checks
 from rrf.evaluation.gates.own_rules import Rule, loaded, rule_checks
 from rrf.evaluation.gates.serving import serving_checks
 from rrf.evaluation.gates.verdicts import Check, Outcome, Verdict
@@ -145,9 +148,38 @@ def _judge(
     rules: Mapping[str, Rule],
 ) -> list[Check]:
     current, look = evaluation.protocol["episodes_per_task"], gate.looks[round]
-    if current < look:
+    shorter = {
+        name: gate.first_episodes(rival.evaluation, look)
+        for name, rival in (("champion", champion), ("best champion", best))
+        if rival
+    }
+    if gate.protocol.is_sequential:
+        checks = anytime_checks(evaluation, gate, shorter, level)
+    elif current < look:
         reason = f"{current} episodes per task, look {round + 1} of {len(gate.looks)} needs {look}"
         return [Check("episodes", "hold", reason)]
+    else:
+        checks = _fixed_size_checks(evaluation, gate, champion, best, level)
+    rivals = {name.partition(" ")[0]: rival for name, rival in shorter.items()}
+    others = _limit_checks(evaluation, gate)
+    others += rule_checks(rules, gate.rules, evaluation, level, rivals)
+    if current < look:  # a mean outside of its range does not end a trial that goes on
+        others = [
+            dataclasses.replace(c, outcome="hold") if c.outcome == "fail" else c for c in others
+        ]
+    checks += others
+    if round == len(gate.looks) - 1 and current >= look:
+        checks = [_closed(check, len(gate.looks)) for check in checks]
+    return checks
+
+
+def _fixed_size_checks(
+    evaluation: Evaluation,
+    gate: "GateCfg",
+    champion: Rival | None,
+    best: Rival | None,
+    level: float,
+) -> list[Check]:
     checks = [_threshold_check("overall", evaluation.overall, gate.overall_lower_bound, level)]
     for task, rate in evaluation.per_task.items():
         checks.append(_threshold_check(task, rate, gate.task_lower_bound, level))
@@ -155,18 +187,9 @@ def _judge(
         for title, rate in evaluation.rates_of(gate.groups).items():
             name = f"group {title}"
             checks.append(_threshold_check(name, rate, gate.group_lower_bound, level))
-    checks += _limit_checks(evaluation, gate)
     for name, rival in (("champion", champion), ("best champion", best)):
         if rival:
             checks += _rival_checks(name, evaluation, rival, gate, level)
-    rivals = {
-        role: gate.first_episodes(rival.evaluation, look)
-        for role, rival in (("champion", champion), ("best", best))
-        if rival
-    }
-    checks += rule_checks(rules, gate.rules, evaluation, level, rivals)
-    if round == len(gate.looks) - 1:
-        checks = [_closed(check, len(gate.looks)) for check in checks]
     return checks
 
 
@@ -270,6 +293,8 @@ def _check_comparable(evaluation: Evaluation, rival: Evaluation, gate: "GateCfg"
             f"{in_words(versions)}; a simulator of another version is another protocol: evaluate "
             "both again"
         )
+    if rival.protocol_hash != evaluation.protocol_hash and gate.protocol.is_sequential:
+        raise ValueError(f"candidate and {who} are not arms of the same trial, as it stands now")
     if rival.protocol_hash != evaluation.protocol_hash:
         raise ValueError(
             f"candidate and {who} were evaluated on different initial states; evaluate the "

@@ -77,6 +77,11 @@ class GateCfg(Cfg):
                 f"gate '{self.name}': looks is {self.looks}, but must be increasing numbers from 1 "
                 "on, e.g. [20, 35, 50]"
             )
+        if self.protocol.is_sequential and len(self.looks) > 1:
+            raise ValueError(
+                f"gate '{self.name}': trials are judged after every block, so looks has one "
+                f"number, the most blocks, e.g. [{self.looks[-1]}], not {self.looks}"
+            )
         if self.looks[-1] > self.protocol.max_episodes_per_task:
             raise ValueError(
                 f"gate '{self.name}': the last look needs {self.looks[-1]} episodes per task, but "

@@ -55,6 +55,9 @@ class BaseProtocolCfg(Cfg):
 
     policy_kind: typing.ClassVar[str]
     """The kind of policies it evaluates: one of `rrf.runners.checkpoints.deployable.KINDS`."""
+    is_sequential: typing.ClassVar[bool] = False
+    """Whether its episodes come in blocks, of which any number may be judged, up to the gate's only
+    look (`rrf.evaluation.gates.anytime`). Else a look is about its own number of episodes."""
     metrics: typing.ClassVar[Mapping[str, str]] = {}
     """Metrics of each episode, name -> unit, that every protocol of this class measures."""
     with_bounds: typing.ClassVar[Mapping[str, float]] = {}
@@ -138,6 +141,16 @@ class BaseProtocolCfg(Cfg):
         """Whether this is the default protocol for a policy that was trained with this resolved
         config."""
         raise NotImplementedError
+
+    def how_to_evaluate(self, model: str, gate: str, policy: str) -> str:
+        """How a user makes an evaluation under this protocol that a promotion of `model` takes.
+
+        Args:
+            model: The registered model.
+            gate: The file of its gate.
+            policy: What is evaluated, e.g. CHECKPOINT or NAME/3.
+        """
+        return f"rrf eval {policy} --gate {gate} --register {model}"
 
     def source(self) -> str:
         """Digest of all code that a result depends on. A result is reused only if it matches."""
