@@ -46,10 +46,14 @@ class Browser:
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
 
-    def cut_at(self, width: int, page: Path) -> list[str]:
-        """What a window of this many pixels cuts off a page, and no scroll bar leads to."""
+    def hold(self, width: int) -> None:
+        """Be a phone or tablet of this many pixels across."""
         size = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": True}
         self._ask("Emulation.setDeviceMetricsOverride", **size)
+
+    def cut_at(self, width: int, page: Path) -> list[str]:
+        """What a window of this many pixels cuts off a page, and no scroll bar leads to."""
+        self.hold(width)
         self.open(page.as_uri())
         return self.run(_CUT.replace("WIDTH", str(width)))
 

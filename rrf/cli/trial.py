@@ -248,20 +248,17 @@ def _serve_policies(
     import asyncio
 
     from rrf.serving.book import open_book
-    from rrf.serving.server import PolicyServer, stop_on_signals
-    from rrf.serving.trials import TrialCast
+    from rrf.serving.server import stop_on_signals
+    from rrf.serving.trials import serve_arms
 
     async def run() -> None:
         stop = asyncio.Event()
         stop_on_signals(stop)
-        cast = TrialCast(players, session)
         with open_book(f"trial-{study}") as book:
-            server = PolicyServer(cfg, cast, token, book)
-            for player in players.values():
-                server.start(player)
-            await server.run(
-                stop, lambda url, _: typer.echo(f"policies for the robot: {url}", nl=True)
-            )
+            await serve_arms(
+                players, session, cfg, token, book, stop,
+                lambda url, _: typer.echo(f"policies for the robot: {url}"),
+            )  # fmt: skip
 
     asyncio.run(run())
 

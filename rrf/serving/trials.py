@@ -10,15 +10,18 @@ outcome is kept in the server's book and decides nothing; the operator's answer 
     operator   solved, not, …     record: score
 """
 
+import asyncio
 import threading
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from rrf.evaluation.trials.record import ConflictError, Record
 from rrf.evaluation.trials.results import is_solved, standing
-from rrf.serving.book import Actor, Episode
+from rrf.serving.book import Actor, Book, Episode
 from rrf.serving.cast import Cast
+from rrf.serving.configs import ServingCfg
 from rrf.serving.player import Player
+from rrf.serving.server import PolicyServer
 
 CODE = "trial"
 """What a robot is told as the role of whoever acts."""
@@ -161,6 +164,22 @@ class TrialCast(Cast):
 
     def retire(self, running: Sequence[Episode]) -> None:
         """Nobody is retired while the study is played."""
+
+
+async def serve_arms(
+    players: Mapping[str, Player],
+    session: Session,
+    cfg: ServingCfg,
+    token: str | None,
+    book: Book,
+    stop: asyncio.Event,
+    on_ready: Callable[[str, int], None],
+) -> None:
+    """Serve the arms of a study to robots until `stop` is set; see `PolicyServer.run`."""
+    server = PolicyServer(cfg, TrialCast(players, session), token, book)
+    for player in players.values():
+        server.start(player)
+    await server.run(stop, on_ready)
 
 
 def _nobody(players: Mapping[str, Player], session: Session) -> Player:
