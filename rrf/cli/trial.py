@@ -360,3 +360,74 @@ def list_() -> None:
             f"{name}: {state}, {len(record.state.trials)} of at most {record.plan.num_trials} "
             f"trials, planned {record.plan.created}"
         )
+
+
+_Format = Annotated[
+    str, typer.Option("--format", help="fieldtrial, robostats, vla-eval or lerobot.")
+]
+_ArmOption = Annotated[
+    str, typer.Option(help="The policy, for formats with one in a file that they do not name.")
+]
+
+
+@app.command("import")
+@with_result_file
+def import_(
+    file: Annotated[Path, typer.Argument(help="A result of another project.", exists=True)],
+    format: _Format,
+    arm: _ArmOption = "",
+    out: Annotated[
+        Path | None, typer.Option(help="Write the trials as a table, which export reads.")
+    ] = None,
+) -> dict:
+    """Show trials of another project: success by arm and condition, and every pair of arms.
+
+    They promote nobody, because nobody here knows what was planned before them.
+    """
+    from rrf.evaluation.trials.outcomes import text
+
+    table = _exchange(format).read(file, arm)
+    typer.echo(text(table), nl=False)
+    if out:
+        table.save(out)
+        typer.echo(f"table {out}")
+    return {"trials": len(table.outcomes), "arms": table.arms()}
+
+
+@app.command()
+def export(
+    source: Annotated[str, typer.Argument(help="A study that is over, or a table of import.")],
+    file: Annotated[Path, typer.Argument(help="The file to write.")],
+    format: _Format,
+    arm: _ArmOption = "",
+    valid_only: Annotated[
+        bool, typer.Option("--valid-only", help="Leave out invalid trials.")
+    ] = False,
+) -> None:
+    """Write trials in the format of another project."""
+    import dataclasses
+
+    from rrf.cli.options import check_output
+    from rrf.evaluation.trials.outcomes import Table, table_of
+
+    exchange = _exchange(format)
+    check_output(file)
+    if Path(source).is_file():
+        table = Table.load(Path(source))
+    else:
+        table = table_of(_read(source, early=False)[0])
+    if valid_only:
+        valid = tuple(outcome for outcome in table.outcomes if not outcome.invalid)
+        table = dataclasses.replace(table, outcomes=valid)
+    exchange.write(table, file, arm)
+    typer.echo(f"wrote {file} ({format})")
+
+
+def _exchange(name: str):
+    from rrf.config import did_you_mean
+    from rrf.evaluation.trials.foreign import FORMATS
+
+    if name not in FORMATS:
+        near = did_you_mean(name, FORMATS)
+        raise ValueError(f"--format {name}: there is no such format{near}; {', '.join(FORMATS)}")
+    return FORMATS[name]
