@@ -7,9 +7,10 @@ its own log file.
 
 import json
 import os
+import re
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from flows import progress
@@ -39,6 +40,8 @@ _HINTS = {
     "MissingDataSource": "the raw recordings are not here; run `dvc pull datasets.dvc` first",
 }
 """Class of DVC's exceptions -> what to type."""
+_LEFT_BY_DVC = re.compile(r".*/\.[\w-]{22}\.tmp")
+"""A file that DVC has not finished: it is written under such a name, and renamed."""
 GRACE_S = 20.0  # time to save a checkpoint; Prefect kills a cancelled flow after 30 s
 
 
@@ -70,6 +73,9 @@ class DvcBusyError(RuntimeError):
 def dvc(step: str, *words: str | Path) -> None:
     """Run `dvc WORDS`.
 
+    What a killed DVC has left half written is removed: DVC itself takes it for a recording that it
+    does not know.
+
     Raises:
         ValueError: For a problem that the user can fix; the message names the command for it.
         DvcBusyError: If another DVC command is running.
@@ -81,6 +87,8 @@ def dvc(step: str, *words: str | Path) -> None:
             module(step, "flows.dvc_command", path, *words)
         except processes.CommandError as error:
             classes = json.loads(path.read_text()) if path.is_file() else []
+            if _removed_leftovers(error.tail):
+                return dvc(step, *words)
             classes += [_UNSAVED] if any(_UNSAVED in line for line in error.tail) else []
             if "LockError" in classes:
                 raise DvcBusyError(str(error)) from error
@@ -89,6 +97,19 @@ def dvc(step: str, *words: str | Path) -> None:
                     hint = _NOT_IN_DEMO_REMOTE
                 raise ValueError(f"{hint}\n{error}") from error
             raise
+
+
+def _removed_leftovers(lines: Sequence[str]) -> bool:
+    """Remove the unfinished files that DVC names; whether there were any. It held its lock when it
+    found them, so nobody was writing them.
+    """
+    if not any(_UNSAVED in line for line in lines):
+        return False
+    found = [Path(line.strip()) for line in lines if _LEFT_BY_DVC.fullmatch(line.strip())]
+    found = [path for path in found if path.is_relative_to(workspace.home()) and path.is_file()]
+    for path in found:
+        path.unlink()
+    return bool(found)
 
 
 def _has_demo_remote() -> bool:

@@ -248,8 +248,12 @@ def write_manifest(root: str | Path, **facts) -> dict:
     return manifest
 
 
-def parse_json(text: str | bytes) -> typing.Any:
+def parse_json(text: str | bytes, where: str | Path = "") -> typing.Any:
     """Like `json.loads`, for what others may have written.
+
+    Args:
+        text: JSON, as text or in UTF-8.
+        where: What it is the content of, for the error; empty if who calls says so.
 
     Raises:
         ValueError: Also for what is nested so deeply that Python gives up with a RecursionError.
@@ -257,7 +261,12 @@ def parse_json(text: str | bytes) -> typing.Any:
     try:
         return json.loads(text)
     except RecursionError as error:
-        raise ValueError("it is nested too deeply") from error
+        what = f"{where} is not JSON: " if where else ""
+        raise ValueError(f"{what}it is nested too deeply") from error
+    except ValueError as error:
+        if not where:
+            raise
+        raise ValueError(f"{where} is not JSON: {error}") from error
 
 
 def read_json(path: Path, absent: str, again: str) -> typing.Any:

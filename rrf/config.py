@@ -40,6 +40,9 @@ _CHECKED = pydantic.ConfigDict(
     allow_inf_nan=False,
     ser_json_inf_nan="constants",
 )
+_BAD_VALUES = (ValueError, LookupError, AttributeError, TypeError)
+NOT_YAML = (yaml.YAMLError, RecursionError, *_BAD_VALUES)
+"""What PyYAML raises: other errors than its own for e.g. 2001-99-99 and `!!bool x`."""
 _OWN = "rrf"
 _trusted = {_OWN}
 _MOST_NAMES = 60  # that an error lists
@@ -282,6 +285,8 @@ def _parse_yaml(text: str) -> typing.Any:
         return yaml.load(text, _Loader)
     except RecursionError as error:
         raise yaml.YAMLError("it is nested too deeply") from error
+    except _BAD_VALUES as error:
+        raise yaml.YAMLError(f"a value in it is not of the kind that it says: {error}") from error
 
 
 def read_yaml(path: str | Path) -> dict:
@@ -297,7 +302,7 @@ def read_yaml(path: str | Path) -> dict:
         raise ValueError(f"no file '{path}'{hint}")
     try:
         data = _parse_yaml(path.read_text(encoding="utf-8"))
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} is not YAML: {error}") from error
     if not isinstance(data, dict):
         raise ValueError(f"{path} must hold a mapping at top level, found {type(data).__name__}")

@@ -237,6 +237,26 @@ def test_class_variables_are_no_fields_and_are_overridden_bare():
         Special.from_dict({"kinds": {}})
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"a: 2001-99-99",
+        b"a: !!bool x",
+        b"a: !!timestamp x",
+        b"a: !!int ''",
+        b"a: !!float z",
+        b"\xa1",
+    ],
+)
+def test_a_value_that_yaml_cannot_make_is_named_with_its_file(tmp_path, content):
+    (tmp_path / "bad.yaml").write_bytes(content)
+    with pytest.raises(ValueError, match=r"bad\.yaml is not YAML: ."):
+        read_yaml(tmp_path / "bad.yaml")
+    if content.startswith(b"a"):
+        with pytest.raises(ValueError, match=r"of override .* is not YAML"):
+            parse_overrides([content.decode().replace(": ", "=")])
+
+
 BOMB = "a: &a [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]\n" + "".join(
     f"{new}: &{new} [{', '.join(['*' + old] * 10)}]\n"
     for old, new in zip("abcdefghijklmno", "bcdefghijklmnop", strict=True)

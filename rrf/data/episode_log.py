@@ -235,8 +235,8 @@ def parse_manifest(content: str | bytes, where: str) -> dict:
     Raises:
         ValueError: If it is none.
     """
+    manifest = atomic.parse_json(content, where)
     try:
-        manifest = atomic.parse_json(content)
         formats.EPISODE_LOG.check(manifest, where)
         check_id(manifest["episode"], where)
         names, summary = manifest["files"], manifest["summary"]

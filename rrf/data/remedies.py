@@ -8,7 +8,7 @@ from pathlib import Path
 import yaml
 
 from rrf import workspace
-from rrf.config import did_you_mean
+from rrf.config import NOT_YAML, did_you_mean
 
 _POINTERS = {
     b"version https://git-lfs.github.com/spec/": "Git LFS",
@@ -53,7 +53,7 @@ def bring(path: Path) -> str:
         for file in sorted(folder.glob("*.dvc")) if folder.is_relative_to(home) else ():
             try:
                 outs = [folder / out["path"] for out in yaml.safe_load(file.read_text())["outs"]]
-            except (OSError, yaml.YAMLError, KeyError, TypeError):
+            except (OSError, *NOT_YAML):
                 continue
             for out in filter(full.is_relative_to, outs):
                 pull = f"run: dvc pull {file.relative_to(home)}"
@@ -109,6 +109,6 @@ def _staged() -> set[str]:
     try:
         content = yaml.safe_load(file.read_text(encoding="utf-8"))
         entries = [entry["datasets"] for entry in content["vars"] if "datasets" in entry]
-    except (OSError, yaml.YAMLError, KeyError, TypeError):
+    except (OSError, *NOT_YAML):
         return set()
     return {str(name) for datasets in entries if isinstance(datasets, dict) for name in datasets}

@@ -66,7 +66,7 @@ def stored(
 ) -> StoredEvaluation:
     """What the ledger keeps of an evaluation under `protocol`, which is in a folder."""
     file = Path(folder) / SIGNATURE
-    signed = atomic.parse_json(file.read_text()) if file.is_file() else {}
+    signed = atomic.parse_json(file.read_bytes(), file) if file.is_file() else {}
     return StoredEvaluation(
         evaluation.digest,
         evaluation.protocol_hash,

@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 
 from rrf import atomic, code_digest, workspace
-from rrf.config import readable
+from rrf.config import NOT_YAML, readable
 from rrf.data.files import RemotePath, open_dataset_root
 from rrf.lineage import DatasetLineage, EnvironmentLineage, Lineage
 
@@ -273,7 +273,7 @@ def _read_yaml(path: Path) -> dict:
         return {}
     try:
         data = yaml.load(path.read_text(), _LOADER) or {}
-    except yaml.YAMLError as error:
+    except NOT_YAML as error:
         raise ValueError(
             f"{path} is not YAML ({error}); restore it with `git checkout {path}`"
         ) from error

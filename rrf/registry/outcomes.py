@@ -129,7 +129,7 @@ def kept(client: "MlflowClient", version: Version, release: str, digest: str) ->
         path = _download(client, version, file, scratch)
         if path is None:
             raise OSError(f"{where} is gone, by which the release of {version} was decided")
-        content = atomic.parse_json(path.read_bytes())
+        content = atomic.parse_json(path.read_bytes(), where)
     if not isinstance(content, dict) or atomic.digest_of(content) != digest:
         raise ValueError(f"{where} is not what the ledger names ({digest[:_SHOWN]}); do not use it")
     content = formats.OUTCOMES.read(content, where)

@@ -97,7 +97,7 @@ def begin(into: Path, identity: Mapping[str, typing.Any]) -> None:
         ValueError: If it holds something else, or another reproduction.
     """
     record = into / RECORD
-    known = atomic.parse_json(record.read_text()) if record.is_file() else {}
+    known = atomic.parse_json(record.read_bytes(), record) if record.is_file() else {}
     if not known and not atomic.is_vacant(into):
         raise ValueError(f"--into {into} holds something else; give a new or empty folder")
     if any(key in known and known[key] != value for key, value in identity.items()):

@@ -127,7 +127,7 @@ def loaded(
     player = Player(policy, reader.row, version)
     player.model = model
     file = checkpoint / "norm_stats.json"
-    stats = atomic.parse_json(file.read_text()) if file.is_file() else {}
+    stats = atomic.parse_json(file.read_bytes(), file) if file.is_file() else {}
     player.action_std = _statistic(stats, ACTION, "std", policy.signature.output)
     for tensor in policy.signature.inputs:
         if tensor.name == STATE:

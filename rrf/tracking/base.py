@@ -99,7 +99,7 @@ def remembered(run_dir: Path, service: str, run_name: str) -> tuple[str, str, bo
     """
     path = run_dir / f"{service}_run.json"
     if path.is_file():
-        known = atomic.parse_json(path.read_text())
+        known = atomic.parse_json(path.read_bytes(), path)
         return known["id"], known["name"], False
     new_id = secrets.token_hex(8)
     atomic.write_json(path, {"id": new_id, "name": run_name})

@@ -3,18 +3,21 @@
 What is recorded goes to a queue that one thread processes in order, metrics in batches. The thread
 connects to the store with the first metrics: MLflow's import takes two seconds of CPU, which the
 first iteration should not share with it. While the store cannot be reached, the thread keeps the
-queue and tries again. Records that are still unsent when the run closes are written to
-`<run_dir>/mlflow_unsent.json` and sent when the same command runs again. The run's own files do not
+queue and tries again. What is in the queue is in `<run_dir>/mlflow_unsent.json`, too, a record in
+each line, and is sent when the same command runs again: a run that was killed goes on behind its
+last checkpoint, and would not record once more what was before it. The run's own files do not
 depend on the store.
 """
 
 import collections
+import contextlib
 import dataclasses
 import hashlib
 import itertools
 import json
 import logging
 import math
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -82,9 +85,8 @@ class MLflowTracker(BaseTracker):
         store.require_usable()
         self._run_dir, self._close_s = Path(run_dir), close_s
         self._run = _Run(experiment, run_name, self._run_dir, run_id, notes)
-        self._outbox = _Outbox(self._run.send, retry_s, interval_s, connect_s)
-        for record in self._unsent_before():
-            self._outbox.put(record)
+        file = self._run_dir / UNSENT
+        self._outbox = _Outbox(self._run.send, file, retry_s, interval_s, connect_s)
 
     @property
     def run_id(self) -> str | None:
@@ -141,26 +143,12 @@ class MLflowTracker(BaseTracker):
         try:
             self._outbox.close(self._close_s)
         finally:  # also if Ctrl-C ends the wait
-            self._keep(self._outbox.unsent())
-
-    def _keep(self, records: list[Record]) -> None:
-        path = self._run_dir / UNSENT
-        if not records:
-            path.unlink(missing_ok=True)
-            return
-        atomic.write_json(path, records)
-        log.warning(
-            "MLflow did not come back: %d records kept in %s; the same command sends them",
-            len(records),
-            path,
-        )
-
-    def _unsent_before(self) -> list[Record]:
-        path = self._run_dir / UNSENT
-        if not path.is_file():
-            return []
-        records = atomic.parse_json(path.read_text())
-        return [record for record in records if record["kind"] != "end"]
+            if records := self._outbox.unsent():
+                log.warning(
+                    "MLflow did not come back: %d records kept in %s; the same command sends them",
+                    len(records),
+                    self._run_dir / UNSENT,
+                )
 
     def _put(self, kind: str, **arguments) -> None:
         self._outbox.put({"kind": kind, **arguments})
@@ -285,26 +273,39 @@ class _Run:
 
 
 class _Outbox:
-    """A queue that one thread processes in order; the receiver may be unreachable for any time."""
+    """A queue that one thread processes in order; the receiver may be unreachable for any time.
+
+    Its records are in a file, whose records come first.
+    """
 
     def __init__(
         self,
         send: Callable[[list[Record]], str | None],
+        file: Path,
         retry_s: float,
         interval_s: float,
         begin_s: float,
     ):
         self._send, self._retry_s, self._interval_s = send, retry_s, interval_s
         self._begin_s = begin_s
-        self._items: collections.deque[Record] = collections.deque()
+        self._file, self._changing = file, threading.Lock()
+        self._items = collections.deque(_records_in(file))
+        self._stream = file.open("ab", buffering=0)
+        if self._stream.tell():
+            self._stream.write(b"\n")  # behind half a line
+        self._size = self._stream.tell()
         self._begun, self._closing = threading.Event(), threading.Event()
         self._beginning, self._is_cancelled = threading.Lock(), False
         self._thread = threading.Thread(target=self._work, name="mlflow-outbox", daemon=True)
         self._thread.start()
 
     def put(self, record: Record) -> None:
-        """Add a record; never waits."""
-        self._items.append(record)
+        """Add a record; never waits for the receiver."""
+        line = json.dumps(record, allow_nan=False) + "\n"
+        with self._changing:
+            self._items.append(record)
+            with contextlib.suppress(OSError):  # of a full disk, which must not end a training
+                self._stream.write(line.encode())
 
     def begin(self) -> None:
         """Send from now on; without it, sending begins after `begin_s` seconds."""
@@ -315,17 +316,43 @@ class _Outbox:
         with self._beginning:
             self._is_cancelled = not self._begun.is_set()
             self._begun.set()
+        if self._is_cancelled:
+            self._stream.truncate(self._size)
+            self._end()
         return self._is_cancelled
 
     def close(self, timeout_s: float) -> None:
         """Send the rest of the queue for at most `timeout_s` seconds."""
         self._closing.set()
         self._begun.set()
-        self._thread.join(timeout_s)
+        try:
+            self._thread.join(timeout_s)
+        finally:
+            self._end()
 
     def unsent(self) -> list[Record]:
         """What has not been sent."""
         return list(self._items)
+
+    def _end(self) -> None:
+        """Close the file, and remove an empty one."""
+        with self._changing:
+            is_empty = not os.fstat(self._stream.fileno()).st_size
+            self._stream.close()
+            if is_empty:
+                self._file.unlink(missing_ok=True)
+
+    def _is_sent(self, batch: list[Record]) -> None:
+        """Remove what was sent."""
+        with self._changing:
+            for _ in batch:
+                self._items.popleft()
+            if self._items:
+                return
+            if self._stream.closed:
+                self._file.unlink(missing_ok=True)
+            else:
+                self._stream.truncate(0)
 
     def _work(self) -> None:
         is_away, deadline = False, None
@@ -348,8 +375,7 @@ class _Outbox:
             batch = self._next()
             problem = self._send(batch)
             if problem is None:
-                for _ in batch:
-                    self._items.popleft()
+                self._is_sent(batch)
                 if is_away:
                     log.warning("MLflow is back")
                 is_away = False
@@ -370,6 +396,20 @@ class _Outbox:
         return (
             list(itertools.takewhile(lambda record: record["kind"] == "metric", head)) or head[:1]
         )
+
+
+def _records_in(file: Path) -> list[Record]:
+    """What a run has left unsent; a killed one may have written half of its last line."""
+    if not file.is_file():
+        return []
+    text, records = file.read_text(encoding="utf-8", errors="replace"), []
+    if text.startswith("["):  # as rrf wrote it before there was a record in each line
+        records = atomic.parse_json(text)
+    else:
+        for line in text.splitlines():
+            with contextlib.suppress(ValueError):
+                records.append(atomic.parse_json(line))
+    return [record for record in records if isinstance(record, dict) and record["kind"] != "end"]
 
 
 def flatten(cfg: dict, prefix: str = "") -> dict[str, str]:

@@ -234,7 +234,7 @@ def test_a_store_may_hold_what_is_no_episode_and_lies_of_manifests_are_seen(tmp_
         store.get(folder.name, tmp_path / "back")
     for broken in ("[]", "{", '{"episode": "x"}', '{"format_version": 99}', "[" * 100_000):
         (place / folder.name / atomic.MANIFEST).write_text(broken)
-        with pytest.raises(ValueError, match=r"manifest\.json|nested too deeply|Expecting"):
+        with pytest.raises(ValueError, match=r"manifest\.json"):
             store.manifest(folder.name)
     assert list((tmp_path / "back").iterdir()) == []
 

@@ -91,6 +91,26 @@ def dvc(home, *words) -> None:
 
 
 @pytest.mark.slow
+def test_what_a_killed_dvc_left_half_written_is_removed_and_a_file_of_the_user_is_not(home):
+    subprocess.run(["git", "init", "-q"], cwd=home, check=True)
+    dvc(home, "init", "-q")
+    raw, left = home / "raw", ".122qcK3yzHFRFFI_r66NDQ.tmp"
+    raw.mkdir()
+    (raw / "one.txt").write_text("one")
+    dvc(home, "add", "-q", "raw")
+    (raw / "one.txt").unlink()
+    for name in (left, left.replace("1", "2")):
+        (raw / name).write_text("o")
+    commands.dvc("checkout", "checkout", "raw.dvc")
+    assert [path.name for path in raw.iterdir()] == ["one.txt"]
+    (raw / left).write_text("o")
+    (raw / "mine.tmp").write_text("mine")
+    with pytest.raises(ValueError, match="holds recordings that DVC does not know"):
+        commands.dvc("checkout", "checkout", "raw.dvc")
+    assert (raw / "mine.tmp").read_text() == "mine"
+
+
+@pytest.mark.slow
 def test_errors_of_dvc_are_known_by_their_class(home):
     subprocess.run(["git", "init", "-q"], cwd=home, check=True)
     dvc(home, "init", "-q")

@@ -40,24 +40,7 @@ def empty_store(tmp_path_factory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RRF_HOME", str(root))
         patch.delenv("MLFLOW_TRACKING_URI", raising=False)
-        store.connect()
-    write_gate(root / "configs/gates/g.yaml")
-    out = {"path": "datasets/demo", "hash": "md5", "md5": "0123456789abcdef0123456789abcdef.dir"}
-    (root / "dvc.lock").write_text(yaml.safe_dump({"stages": {"publish": {"outs": [out]}}}))
-    raw = {"path": "datasets/raw", "md5": "fedcba9876543210fedcba9876543210.dir"}
-    (root / "datasets.dvc").write_text(yaml.safe_dump({"outs": [raw]}))
-    (root / "requirements.lock").write_text("numpy==1\n")
-    (root / ".gitignore").write_text(".rrf/\ndatasets/\ncheckpoints/\n")
-    write_json(root / "datasets/reports/demo/validation.json", {"passed": True})
-    write_json(root / "datasets/demo/meta/info.json", {"total_episodes": 7, "total_frames": 91})
-    (root / "datasets/demo/README.md").write_text("# demo\n")
-    identity = ["-c", "user.name=test", "-c", "user.email=test@example.org"]
-    for arguments in (
-        ["init", "-q", "--template="],
-        ["add", "."],
-        [*identity, "commit", "-q", "-m", "data"],
-    ):
-        subprocess.run(["git", *arguments], cwd=root, check=True)
+        new_repository(root)
     return root / ".rrf/mlflow.db"
 
 
@@ -95,6 +78,28 @@ def copy_of(repository: Path, target: Path, patch: pytest.MonkeyPatch) -> Path:
     patch.delenv("MLFLOW_TRACKING_URI", raising=False)
     shutil.copytree(repository, target, dirs_exist_ok=True)
     return target
+
+
+def new_repository(root: Path) -> None:
+    """Make the repository that `home` copies in `root`, which is the workspace."""
+    store.connect()
+    write_gate(root / "configs/gates/g.yaml")
+    out = {"path": "datasets/demo", "hash": "md5", "md5": "0123456789abcdef0123456789abcdef.dir"}
+    (root / "dvc.lock").write_text(yaml.safe_dump({"stages": {"publish": {"outs": [out]}}}))
+    raw = {"path": "datasets/raw", "md5": "fedcba9876543210fedcba9876543210.dir"}
+    (root / "datasets.dvc").write_text(yaml.safe_dump({"outs": [raw]}))
+    (root / "requirements.lock").write_text("numpy==1\n")
+    (root / ".gitignore").write_text(".rrf/\ndatasets/\ncheckpoints/\n")
+    write_json(root / "datasets/reports/demo/validation.json", {"passed": True})
+    write_json(root / "datasets/demo/meta/info.json", {"total_episodes": 7, "total_frames": 91})
+    (root / "datasets/demo/README.md").write_text("# demo\n")
+    identity = ["-c", "user.name=test", "-c", "user.email=test@example.org"]
+    for arguments in (
+        ["init", "-q", "--template="],
+        ["add", "."],
+        [*identity, "commit", "-q", "-m", "data"],
+    ):
+        subprocess.run(["git", *arguments], cwd=root, check=True)
 
 
 def aliases() -> dict[str, str]:

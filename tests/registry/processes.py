@@ -99,36 +99,40 @@ def arm(kill_at: int) -> None:
         setattr(MlflowClient, name, counted(getattr(MlflowClient, name)))
 
 
-def end_state_after(operation) -> dict:
-    """Run `operation` in a fork, then read everything that counts: versions, aliases, ledger,
-    descriptions, documents, which must be those of the ledger; without times.
+def end_state() -> dict:
+    """Everything that counts: versions, aliases, ledger, descriptions, documents, which must be
+    those of the ledger; without times.
     """
+    entries = [dataclasses.asdict(e) for e in promotion.ledger_of(NAME).entries]
+    return {
+        "versions": [
+            {
+                "version": v.version,
+                "aliases": v.aliases,
+                "tags": v.tags,
+                "description": timeless(v.description),
+            }
+            for v in listing.versions(NAME)
+        ],
+        "description": timeless(store.connect().get_registered_model(NAME).description),
+        "ledger": [
+            {k: v for k, v in e.items() if k not in ("time", "hash", "parent")}
+            | {"documents": sorted(e["documents"] or ())}  # there are times in them
+            for e in entries
+        ],
+        "documents": [sorted(cards.fetched(v)) for v in listing.versions(NAME)],
+        "champion_alias": store.connect().get_registered_model(NAME).aliases.get("champion"),
+    }
+
+
+def end_state_after(operation) -> dict:
+    """Run `operation` in a fork, then read the end state."""
     reader, writer = os.pipe()
 
     def work() -> None:
         operation()
-        entries = [dataclasses.asdict(e) for e in promotion.ledger_of(NAME).entries]
-        found = {
-            "versions": [
-                {
-                    "version": v.version,
-                    "aliases": v.aliases,
-                    "tags": v.tags,
-                    "description": timeless(v.description),
-                }
-                for v in listing.versions(NAME)
-            ],
-            "description": timeless(store.connect().get_registered_model(NAME).description),
-            "ledger": [
-                {k: v for k, v in e.items() if k not in ("time", "hash", "parent")}
-                | {"documents": sorted(e["documents"] or ())}  # there are times in them
-                for e in entries
-            ],
-            "documents": [sorted(cards.fetched(v)) for v in listing.versions(NAME)],
-            "champion_alias": store.connect().get_registered_model(NAME).aliases.get("champion"),
-        }
         with os.fdopen(writer, "w") as file:
-            file.write(json.dumps(found))
+            file.write(json.dumps(end_state()))
 
     pid = os.fork()
     if not pid:

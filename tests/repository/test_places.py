@@ -5,6 +5,7 @@ from tests.repository.structure import ROOT
 BESIDE_RRF = {
     "benchmarks": "benchmarks/",
     "docs": "docs/",
+    "faults": "kills, other faults and attacks, across all folders",
     "flows": "flows/ and infra/",
     "installed": "an installed wheel",
     "learning": "from recordings to a policy that solves its task",

@@ -4,9 +4,11 @@ import json
 import logging
 import math
 import shutil
+import signal
 import sqlite3
 import subprocess
 import sys
+import textwrap
 import time
 from pathlib import Path
 
@@ -267,7 +269,7 @@ def test_what_could_not_be_sent_is_kept_and_sent_when_the_run_is_resumed(home, r
     tracker.close("FAILED")
     assert tracker.run_id is None  # the store never answered
     assert "MLflow did not come back: 6 records kept" in caplog.text
-    kinds = [record["kind"] for record in json.loads((run_dir / UNSENT).read_text())]
+    kinds = [json.loads(line)["kind"] for line in (run_dir / UNSENT).read_text().splitlines()]
     assert kinds == ["params", "text", "metric", "metric", "artifact", "end"]
     holder.rollback()
     holder.close()
@@ -280,6 +282,40 @@ def test_what_could_not_be_sent_is_kept_and_sent_when_the_run_is_resumed(home, r
     assert {f.path for f in store.connect().list_artifacts(id_of(resumed))} == {
         *("config.yaml", "dvc.lock")
     }
+    assert not (run_dir / UNSENT).exists()
+
+
+def test_what_a_killed_run_has_not_sent_is_sent_by_the_next_one_and_only_once(home, run_dir):
+    program = f"""
+        import os, pathlib, signal, sqlite3
+        from rrf.tracking.mlflow_run import MLflowTracker
+        tracker = MLflowTracker("train", "r", pathlib.Path({str(run_dir)!r}), interval_s=0.01)
+        tracker.log_config({{"lr": 0.5}})
+        tracker.log_metrics({{"loss": 1.0}}, 1)
+        while tracker.run_id is None or tracker._outbox.unsent():
+            pass
+        print(tracker.run_id, flush=True)
+        holder = sqlite3.connect({str(home / ".rrf/mlflow.db")!r})
+        holder.execute("BEGIN EXCLUSIVE")
+        for step in range(2, 50):
+            tracker.log_metrics({{"loss": float(step)}}, step)
+        os.kill(os.getpid(), signal.SIGKILL)
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)],
+        cwd=Path(__file__).parents[2],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == -signal.SIGKILL
+    with (run_dir / UNSENT).open("a") as file:
+        file.write('{"kind": "metr')  # the line that it was writing
+    resumed = open_mlflow(run_dir, done.stdout.strip())
+    resumed.log_metrics({"loss": 50.0}, 50)
+    resumed.close("FINISHED")
+    loss = metric_history(id_of(resumed))["loss"]
+    assert loss == [(step, float(step)) for step in range(1, 51)]
     assert not (run_dir / UNSENT).exists()
 
 
@@ -329,7 +365,7 @@ def test_a_store_that_mlflow_refuses_to_open_ends_no_thread(home, run_dir, monke
     tracker.log_metrics({"loss": 1.0}, 1)
     wait_for(lambda: "training continues without it" in caplog.text, 60)
     tracker.close("FAILED")
-    assert len(json.loads((run_dir / UNSENT).read_text())) == 2
+    assert len((run_dir / UNSENT).read_text().splitlines()) == 2
 
 
 def test_metrics_wait_where_a_store_in_files_is_not_there_for_a_moment(

@@ -92,7 +92,7 @@ def write_part(
 
 def read_facts(path: Path) -> dict:
     """What `write_part` was given as facts."""
-    return atomic.parse_json((path / _FACTS).read_text(encoding="utf-8"))
+    return atomic.parse_json((path / _FACTS).read_bytes(), path / _FACTS)
 
 
 def read_part(path: Path, schema: Schema) -> Iterator[EncodedEpisode]:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import yaml
 
-from rrf.config import closest
+from rrf.config import NOT_YAML, closest
 
 _MAX_VALUES = 100_000  # ten aliases of aliases of a file of 2 kB would be gigabytes
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)[eE][-+]?[0-9]+$")
@@ -33,13 +33,11 @@ def read_mapping(path: Path) -> dict:
         loader = _Loader(path.read_text(encoding="utf-8"))
         node = loader.get_single_node()
         if node is not None and _size(node, {}, ()) > _MAX_VALUES:
-            raise ValueError(
-                f"{path} has more than {_MAX_VALUES:,} values with its aliases written out"
-            )
+            raise yaml.YAMLError(f"more than {_MAX_VALUES:,} values with its aliases written out")
         data = {} if node is None else loader.construct_document(node)
     except RecursionError as error:
         raise ValueError(f"{path} is nested too deeply") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except NOT_YAML as error:
         raise ValueError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
     if not isinstance(data, dict):
         raise ValueError(f"{path} must hold a mapping at top level, found {type(data).__name__}")

@@ -143,7 +143,8 @@ def config_differences(saved: Mapping, current: Mapping, free: Collection[str] =
 
 def load_norm_stats(checkpoint: str | Path) -> dict:
     """The statistics with which the checkpoint's policy normalises."""
-    return atomic.parse_json((Path(checkpoint) / NORM_STATS).read_text())
+    file = Path(checkpoint) / NORM_STATS
+    return atomic.parse_json(file.read_bytes(), file)
 
 
 def load_policy(checkpoint: str | Path, device: str = "cpu") -> "nn.Module":
@@ -248,9 +249,8 @@ def load_trainer_state(checkpoint: str | Path) -> TrainerState:
             f"{checkpoint} is a deployable checkpoint without {TRAINER_STATE}/, so training cannot "
             f"resume from it; start a new run from its weights with init_from={checkpoint}"
         )
-    return TrainerState(
-        tensor_files.read(root / _OPTIMIZER), atomic.parse_json((root / "state.json").read_text())
-    )
+    facts = atomic.parse_json((root / "state.json").read_bytes(), root / "state.json")
+    return TrainerState(tensor_files.read(root / _OPTIMIZER), facts)
 
 
 def export(checkpoint: str | Path, out: str | Path) -> Path:

@@ -119,7 +119,7 @@ def load(run: Path) -> SavedRound:
     """
     if not (run / FILE).is_file():
         raise ValueError(f"{run} has no {FILE}; give the directory of a run of `rrf train`")
-    saved = atomic.parse_json((run / FILE).read_text())
+    saved = atomic.parse_json((run / FILE).read_bytes(), run / FILE)
     spans = [
         Span(process, *span) for process, times in saved["processes"].items() for span in times
     ]

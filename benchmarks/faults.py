@@ -1,0 +1,115 @@
+"""What survives kill -9 and other faults: `python -m benchmarks.faults [FAULT ...]`, default all.
+
+Each fault meets real work with 20 seeds (`tests.faults.kills` says what a seed decides), and then
+nothing may be lost, half written or counted twice. What a seed gave is appended to a file in
+`.rrf/`, from which the next call on the same commit goes on. `docs/benchmarks/faults.json` gets a
+row for each fault, and `mlops.json` the sums over kills.
+"""
+
+import argparse
+import dataclasses
+import functools
+import importlib
+import json
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks import harness, record
+from benchmarks.clock import Stopwatch
+from benchmarks.harness import Bench
+from rrf import workspace
+from tests.faults.kills import Survival
+
+SEEDS = 20
+FILE = "faults"
+_KILLS = "kill -9 of "
+FAULTS = {
+    "promotion": "registry_cases:Promotion",
+    "rollback": "registry_cases:Rollback",
+    "registration": "registry_cases:Registration",
+    "training": "work_cases:Training",
+    "training-from-images": "work_cases:ImageTraining",
+    "evaluation": "work_cases:Evaluation",
+    "canary": "canary:Serving",
+    "log-upload": "work_cases:LogUpload",
+    "log-ingest": "work_cases:Ingest",
+    "dvc-push": "work_cases:Push",
+    "dvc-pull": "work_cases:Pull",
+}
+"""Name on the command line -> the class below `tests.faults` that says what is done."""
+
+
+def measure(name: str, bench: Bench) -> list[dict]:
+    """The row of one fault."""
+    module, _, kind = FAULTS[name].partition(":")
+    case = getattr(importlib.import_module(f"tests.faults.{module}"), kind)()
+    seeds = range(bench.size(bench.options.seeds, 2))
+    known = {each.seed: each for each in _known(case.name)} if bench.saves else {}
+    with Stopwatch() as watch, tempfile.TemporaryDirectory() as scratch:
+        missing = [seed for seed in seeds if seed not in known]
+        trial = case.trial(Path(scratch)) if missing else None
+        for seed in missing:
+            assert trial is not None
+            known[seed] = trial.survive(seed)
+            print(json.dumps(dataclasses.asdict(known[seed])), flush=True)
+            if bench.saves:
+                _append(known[seed])
+    survivals = [known[seed] for seed in seeds]
+    row = bench.number(
+        f"fault_{name.replace('-', '_')}",
+        sum(not each.problem for each in survivals),
+        f"of {len(survivals)} runs",
+        seeds=list(seeds),
+    )
+    facts = {"fault": case.fault, "faults": sum(each.kills for each in survivals)}
+    if trial:
+        facts |= {"undisturbed_s": round(trial.usual_s, 2), "cpu_s": round(watch.cpu_s)}
+    row |= facts
+    if bench.saves:
+        record.save(FILE, [row])
+        record.save("mlops", totals(json.loads((record.RESULTS / f"{FILE}.json").read_text())))
+    return [row]
+
+
+def totals(rows: Sequence[dict]) -> list[dict]:
+    """The sums over the rows of kills."""
+    kills = [row for row in rows if row["fault"].startswith(_KILLS)]
+    words = {"command": "python -m benchmarks.faults", "seeds": range(SEEDS)}
+    sums = {
+        "kill_runs_survived": sum(row["value"] for row in kills),
+        "kill_runs_total": sum(len(row["seeds"]) for row in kills),
+    }
+    facts = {"kills": sum(row["faults"] for row in kills)}
+    return [record.number(id, value, "runs", **words) | facts for id, value in sums.items()]
+
+
+def _file() -> Path:
+    return workspace.state() / "faults" / f"{record.commit()}.jsonl"
+
+
+def _known(name: str) -> list[Survival]:
+    lines = _file().read_text().splitlines() if _file().is_file() else []
+    found = [Survival(**json.loads(line)) for line in lines]
+    return [each for each in found if each.case == name]
+
+
+def _append(survival: Survival) -> None:
+    _file().parent.mkdir(parents=True, exist_ok=True)
+    with _file().open("a") as stream:
+        stream.write(json.dumps(dataclasses.asdict(survival)) + "\n")
+
+
+def _options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--seeds", type=int, default=SEEDS)
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("RRF_HOME", str(record.ROOT))
+    harness.main(
+        "faults",
+        __doc__,
+        {name: functools.partial(measure, name) for name in FAULTS},
+        add_options=_options,
+    )

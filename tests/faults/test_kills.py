@@ -1,0 +1,76 @@
+"""Work that is killed at moments that a seed draws, started again, and ends as if undisturbed;
+`python -m benchmarks.faults` does the same with 20 seeds each.
+"""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from benchmarks.faults import FAULTS
+from tests.faults.kills import Killed, Trial
+from tests.repository.structure import ROOT
+
+
+class Half(Killed):
+    """Work that a kill leaves half done: a file is written in place, not beside and renamed."""
+
+    name = "half"
+
+    def prepare(self, home):
+        (home / "file").write_text("old")
+
+    def work(self, home):
+        import time
+
+        with (home / "file").open("w") as file:
+            for _ in range(40):
+                file.write("new")
+                file.flush()
+                time.sleep(0.01)
+
+    def look(self, home):
+        assert (home / "file").read_text() in ("old", "new" * 40), "the file is half"
+
+    def state(self, home):
+        return (home / "file").read_text()
+
+
+class Twice(Half):
+    """Work that counts once more what it has counted before it was killed."""
+
+    name = "twice"
+
+    def look(self, home):
+        pass
+
+    def work(self, home):
+        import time
+
+        with (home / "file").open("a") as file:
+            for _ in range(40):
+                file.write("new")
+                file.flush()
+                time.sleep(0.01)
+
+
+@pytest.mark.parametrize(
+    ("case", "problem"), [(Half(), "the file is half"), (Twice(), "another result: 'old")]
+)
+def test_what_does_not_survive_is_seen(tmp_path, case, problem):
+    trial = Trial(case, tmp_path)
+    survivals = [trial.survive(seed) for seed in range(3)]
+    assert all(each.kills for each in survivals)
+    assert any(problem in each.problem for each in survivals), survivals
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", FAULTS)
+def test_nothing_is_lost_half_or_counted_twice(fault):
+    command = [sys.executable, "-m", "benchmarks.faults", fault, "--small"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    survivals = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    assert len(survivals) == 2
+    assert [each["problem"] for each in survivals] == ["", ""]
