@@ -20,8 +20,8 @@ from rrf.outcome import Outcome
 
 _NOT_IN_REMOTE = (
     "the DVC remote lacks recordings that datasets.dvc names; send them from where they are:"
-    " `dvc push datasets.dvc`; if another remote has them: `dvc pull -r NAME datasets.dvc`; or"
-    " record them again, then `dvc commit -f datasets.dvc`"
+    " `rrf data share datasets.dvc`; if another remote has them: `dvc pull -r NAME datasets.dvc`;"
+    " or record them again, then `dvc commit -f datasets.dvc`"
 )
 _NOT_IN_DEMO_REMOTE = (
     "the DVC remote lacks recordings that datasets.dvc names; restore the remote:"

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from rrf.cli.data_display import plain, print_stats, progress_bars, say, shown
-from rrf.cli.data_download import bring, download, push
+from rrf.cli.data_download import bring, download, push, share
 from rrf.cli.data_edit import edit as declare_edit
 from rrf.cli.data_record import record_policy
 from rrf.cli.data_views import card, diff, report, show
@@ -281,6 +281,7 @@ def stats(name: Name) -> None:
 app.command("edit")(declare_edit)
 app.command()(download)
 app.command()(push)
+app.command()(share)
 
 
 @app.command()

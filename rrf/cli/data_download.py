@@ -3,6 +3,9 @@ dataset to the hub.
 """
 
 import contextlib
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -137,3 +140,28 @@ def push(
     say(plain(f"{done.files} files, {done.bytes / 1e6:.1f} MB, commit {done.revision}"))
     typer.echo(done.page)
     typer.echo(f"to read it: rrf data download {to} --revision {done.revision}")
+
+
+def share(
+    targets: Annotated[
+        list[str] | None,
+        typer.Argument(help="Files, folders or stages of DVC's; by default everything."),
+    ] = None,
+    remote: Annotated[
+        str | None, typer.Option("--remote", "-r", help="Name of the remote; by default DVC's.")
+    ] = None,
+) -> None:
+    """Send recordings and datasets to a remote of DVC, like dvc push, but safe from kills.
+
+    What an interrupted dvc push has left half in the remote is completed.
+    """
+    from rrf import workspace
+
+    home = workspace.home()
+    if not (home / "flows/share.py").is_file():
+        raise ValueError(f"{home} has no flows/share.py; make a workspace: rrf init FOLDER")
+    path = os.pathsep.join(filter(None, (str(home), os.environ.get("PYTHONPATH"))))
+    words = [*(["--remote", remote] if remote else []), "--", *(targets or [])]
+    command = [sys.executable, "-m", "flows.share", *words]
+    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, check=False)
+    raise typer.Exit(done.returncode)

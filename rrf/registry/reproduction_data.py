@@ -33,5 +33,5 @@ def bring(dataset: str, path: Path, md5: str, dvc: Dvc) -> None:
     except processes.CommandError as error:
         raise ValueError(
             f"dataset {dataset} ({md5}) is neither in DVC's cache nor in a remote, and cannot be "
-            f"made of its recordings; from where it is: dvc push {path}\n{error}"
+            f"made of its recordings; from where it is: rrf data share {path}\n{error}"
         ) from error

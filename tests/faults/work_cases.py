@@ -9,6 +9,7 @@ import tempfile
 import typing
 from pathlib import Path
 
+from flows.share import share
 from rrf import atomic, cli
 from rrf.data import episode_log
 from rrf.data.transport.episode_store import EpisodeStore
@@ -214,9 +215,9 @@ class Ingest(LogUpload):
 
 
 class Push(Killed):
-    """`dvc push` of a dataset to a remote."""
+    """A dataset on its way to a remote of DVC."""
 
-    name = "DVC push"
+    name = "DVC push (rrf data share)"
     files, size = 150, 100_000
 
     def prepare(self, home: Path) -> None:
@@ -239,7 +240,8 @@ class Push(Killed):
             subprocess.run(words, cwd=home, check=True)
 
     def work(self, home: Path) -> None:
-        _dvc("push", "-q")
+        _remember_here()
+        share(home)
 
     def look(self, home: Path) -> None:
         for file in (home / "remote").rglob("*"):
@@ -253,7 +255,7 @@ class Push(Killed):
         subprocess.run(["git", "clone", "-q", str(home), str(clone)], check=True)
         os.chdir(clone)
         _dvc("pull", "-q")
-        remote = [p for p in (home / "remote").rglob("*") if p.is_file()]
+        remote = [p for p in (home / "remote").rglob("*") if p.is_file() and p.suffix != ".tmp"]
         return {
             "pulled": {p.name: atomic.sha256(p) for p in (clone / "data").iterdir()},
             "remote": sorted(p.relative_to(home).as_posix() for p in remote),
@@ -283,9 +285,13 @@ class Pull(Push):
 def _dvc(*words: str) -> None:
     from dvc.cli import main
 
-    # what DVC remembers of a remote, which lies outside of the repository
-    os.environ["DVC_SITE_CACHE_DIR"] = str(Path(os.environ["RRF_HOME"]) / "site")
+    _remember_here()
     assert main(list(words)) == 0, f"dvc {' '.join(words)}"
+
+
+def _remember_here() -> None:
+    """Let DVC write what it remembers of a remote beside the repository, not into the user's."""
+    os.environ["DVC_SITE_CACHE_DIR"] = str(Path(os.environ["RRF_HOME"]) / "site")
 
 
 def _md5(file: Path) -> str:

@@ -121,7 +121,7 @@ def test_errors_of_dvc_are_known_by_their_class(home):
     for cached in (home / ".dvc/cache").rglob("*"):
         if cached.is_file():
             cached.unlink()
-    with pytest.raises(ValueError, match=r"remote lacks recordings .* `dvc push datasets.dvc`"):
+    with pytest.raises(ValueError, match=r"lacks recordings .* `rrf data share datasets.dvc`"):
         commands.dvc("checkout", "checkout", "raw.txt")
     dvc(home, "remote", "add", "demo", str(home / "infra/dvc-demo"))
     with pytest.raises(ValueError, match=r"remote lacks recordings .* infra/dvc-demo`"):
