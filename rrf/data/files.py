@@ -138,6 +138,22 @@ class RemotePath:
         with explained(self.url, "written"):
             _filesystem().pipe_file(self.url, content)
 
+    def create(self, content: bytes) -> bool:
+        """Write an object unless there is one, which is left as it is; whether it was written.
+
+        Raises like `read_bytes`.
+        """
+        from botocore.exceptions import ClientError
+
+        with explained(self.url, "written"):
+            try:
+                _filesystem().pipe_file(self.url, content, mode="create")
+            except (OSError, ClientError) as error:
+                if not _was_there(error):
+                    raise
+                return False
+        return True
+
     def content(self) -> Content:
         """What the object holds at this moment."""
         with explained(self.url):
@@ -269,6 +285,18 @@ def explained(url: str, done: str = "read") -> Iterator[None]:
         raise ValueError(f"{url}: {error}; {_CREDENTIALS}") from error
     except (BotoCoreError, ClientError, OSError, TimeoutError) as error:
         raise ConnectionError(f"{url} cannot be {done}: {error}") from error
+
+
+def _was_there(error: BaseException | None) -> bool:
+    """Whether a request that asked for no object of that name was refused for that."""
+    while error is not None:
+        response = getattr(error, "response", None) or {}
+        if response.get("ResponseMetadata", {}).get("HTTPStatusCode") == 412:
+            return True
+        if isinstance(error, FileExistsError):
+            return True
+        error = error.__cause__
+    return False
 
 
 def _list(root: RemotePath) -> dict[str, Content]:

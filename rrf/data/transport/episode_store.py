@@ -78,14 +78,12 @@ class EpisodeStore:
             is_sent = True
             _write(place / name, content)
             if not _holds(place / name, content, digest):
-                raise OSError(f"{place / name} is not what was sent; run the same command again")
+                raise OSError(_not_sent(place / name))
         if there is None:
             content = (folder / atomic.MANIFEST).read_bytes()
             _write(place / atomic.MANIFEST, content)
             if (place / atomic.MANIFEST).read_bytes() != content:
-                raise OSError(
-                    f"{place / atomic.MANIFEST} is not what was sent; run the same command again"
-                )
+                raise OSError(_not_sent(place / atomic.MANIFEST))
         return is_sent
 
     def get(self, episode: str, out: Path) -> dict:
@@ -114,10 +112,15 @@ class EpisodeStore:
 
 
 def _write(path: Path | RemotePath, content: bytes) -> None:
+    """Write a file; in a bucket, one that is there already stays, and is compared then."""
     if isinstance(path, RemotePath):
-        path.write_bytes(content)
+        path.create(content)
     else:
         atomic.write_bytes(path, content)
+
+
+def _not_sent(path: Path | RemotePath) -> str:
+    return f"{path} is not what was sent; run the same command again, or see who else writes there"
 
 
 def _holds(path: Path | RemotePath, content: bytes, digest: str) -> bool:
