@@ -10,7 +10,7 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from flows import progress
@@ -45,17 +45,25 @@ _LEFT_BY_DVC = re.compile(r".*/\.[\w-]{22}\.tmp")
 GRACE_S = 20.0  # time to save a checkpoint; Prefect kills a cancelled flow after 30 s
 
 
-def rrf(step: str, *words: str | Path, env: Mapping[str, str] | None = None) -> dict:
+def rrf(
+    step: str,
+    *words: str | Path,
+    env: Mapping[str, str] | None = None,
+    stop_when: Callable[[], str] | None = None,
+) -> dict:
     """Run `rrf WORDS` and return its result, which it writes into a file: its output is for people.
 
-    `env` are environment variables for it, beside those of every command.
+    `env` are environment variables for it, beside those of every command; `stop_when` is that of
+    `processes.run`.
 
     Raises:
         processes.CommandError: If it fails; the message has its last lines and the path of its log.
+        processes.StoppedError: If `stop_when` stopped it.
     """
     with tempfile.TemporaryDirectory(prefix="rrf-result-") as folder:
         path = Path(folder, "result.json")
-        module(step, "rrf.cli", *words, "--result-file", path, env=env)
+        command = [sys.executable, "-m", "rrf.cli", *map(str, words), "--result-file", str(path)]
+        _run(step, command, env or {}, stop_when)
         return Outcome.read(path).result
 
 
@@ -118,7 +126,12 @@ def _has_demo_remote() -> bool:
     return config.is_file() and "infra/dvc-demo" in config.read_text()
 
 
-def _run(step: str, command: list[str], env: Mapping[str, str]) -> list[str]:
+def _run(
+    step: str,
+    command: list[str],
+    env: Mapping[str, str],
+    stop_when: Callable[[], str] | None = None,
+) -> list[str]:
     lines: list[str] = []
     report = progress.reporter(step)
 
@@ -133,6 +146,7 @@ def _run(step: str, command: list[str], env: Mapping[str, str]) -> list[str]:
         cwd=workspace.home(),
         env={**_environment(), **env},
         grace_s=GRACE_S,
+        stop_when=stop_when,
     )
     return lines
 

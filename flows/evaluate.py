@@ -45,8 +45,12 @@ def run_evaluation(
     words = ["--protocol", protocol, "--extra-episodes", str(extra_episodes)]
     words += ["--out", out] if out else []
     words += ["--profile", "here"] if profile else []
-    with slots.gpu_slot() as card:
-        result = commands.rrf("evaluate", "eval", policy, *words, env=card)
+
+    def evaluate_on(card: slots.Card) -> dict:
+        how = {"env": card.env, "stop_when": card.wanted}
+        return commands.rrf("evaluate", "eval", policy, *words, **how)
+
+    result = slots.on_gpu(evaluate_on)
     folder = Path(result["evaluation"])
     evaluation = Evaluation.load(folder)
     artifacts.show_evaluation(evaluation, folder / REPORT, links.policy_links(policy))

@@ -1,19 +1,22 @@
 """What a killed flow, or one that never started, left behind.
 
-If a flow's process is killed, its worker or an automation sets the flow run to Crashed, but Prefect
-leaves its task runs Running for ever. `crash_left_task_runs` is a pull step of every deployment
+If a flow's process is killed, a worker sets the flow run to Crashed, but Prefect leaves its task
+runs Running for ever. `crash_left_task_runs` is a pull step of every deployment
 (`infra/prefect.yaml`), and `rrf services up` calls it. So they are set right at the latest when the
 next flow run starts.
 
-A run that a worker has taken and whose start then failed stays Submitting. The same automation sees
-that while the server runs, and `rrf services up` looks for others.
+A run whose machine or worker was killed stays Running, and one that a worker has taken and whose
+start then failed stays Submitting. Every worker (`infra.worker`) watches for such runs. What it
+goes by is what the server has stored about the run, not when an event was heard of: a server that
+is killed forgets events, and others arrive late.
 """
 
 import datetime
 import logging
+from uuid import UUID
 
 import httpx
-from prefect.client.orchestration import get_client
+from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.filters import (
     FlowRunFilter,
     FlowRunFilterEndTime,
@@ -28,6 +31,8 @@ from prefect.states import Crashed
 
 _MESSAGE = "its flow run ended without it"
 _UNSTARTED = "its start failed: the worker, or the server, was killed meanwhile"
+_SILENT = "no sign of life for {:.0f} s: its start failed, or it was killed"
+_HEARTBEAT = "prefect.flow-run.heartbeat"
 _QUEUED = "Queued"  # in Slurm's queue, see infra/slurm.py
 log = logging.getLogger(__name__)
 
@@ -60,6 +65,63 @@ def crash_left_task_runs(settled_s: float = 60) -> int:
         log.warning("task runs of killed flows stay Running: %s", error)
         return 0
     return len(left)
+
+
+class SilentRuns:
+    """Runs that give no sign of life: neither their state nor their newest event changes.
+
+    A flow sends a heartbeat every 30 s. Only time counts in which the server has answered every
+    look, and it is counted by the clock of this machine.
+
+    Args:
+        silent_s: For so long a run may give none.
+    """
+
+    def __init__(self, silent_s: float):
+        self._silent_s = silent_s
+        self._seen: dict[UUID, tuple[tuple, float]] = {}
+
+    def look(self, now_s: float) -> list[UUID]:
+        """Set runs to Crashed that have been silent for too long; returns which.
+
+        Args:
+            now_s: The time, of a clock that only goes forward.
+        """
+        try:
+            with get_client(sync_client=True) as client:
+                return self._look(client, now_s)
+        except httpx.HTTPError as error:
+            log.info("no word about silent runs: %s", error)
+            self._seen.clear()
+            return []
+
+    def _look(self, client: SyncPrefectClient, now_s: float) -> list[UUID]:
+        begun = FlowRunFilterStateType(any_=[StateType.PENDING, StateType.RUNNING])
+        found = client.read_flow_runs(
+            flow_run_filter=FlowRunFilter(state=FlowRunFilterState(type=begun))
+        )
+        before, self._seen, crashed = self._seen, {}, []
+        for run in found:
+            if run.state is None or run.state.name == _QUEUED:
+                continue
+            newest = self._newest_event(client, run.id)
+            if run.state.type == StateType.RUNNING and newest is None:
+                continue  # e.g. a flow in another one, which lives as long as that
+            life = (run.state.id, newest)
+            known, since = before.get(run.id, (None, now_s))
+            self._seen[run.id] = (life, since if known == life else now_s)
+            if now_s - self._seen[run.id][1] >= self._silent_s:
+                client.set_flow_run_state(run.id, Crashed(message=_SILENT.format(self._silent_s)))
+                crashed.append(run.id)
+        return crashed
+
+    @staticmethod
+    def _newest_event(client: SyncPrefectClient, run: UUID) -> str | None:
+        of_run = {"resource": {"id": [f"prefect.flow-run.{run}"]}, "order": "DESC"}
+        of_run["event"] = {"name": [_HEARTBEAT]}
+        answer = client.request("POST", "/events/filter", json={"filter": of_run, "limit": 1})
+        events = answer.json()["events"]
+        return events[0]["id"] if events else None
 
 
 def crash_unstarted_runs(settled_s: float) -> int:

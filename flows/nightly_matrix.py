@@ -54,14 +54,16 @@ def night_of(model: str, gate: str, protocol: str | None) -> tuple[str, str]:
 def speed_of(preset: str, cfg: SpeedCfg) -> tuple[str, str]:
     """Time a training; its state, and a sentence."""
 
-    def fastest() -> float:
-        return max(_steps_per_cpu_s(cfg) for _ in range(cfg.rounds))
+    def measure_on(card: slots.Card) -> float:
+        best = 0.0
+        for _ in range(2):
+            best = max(best, *(_steps_per_cpu_s(cfg, card) for _ in range(cfg.rounds)))
+            if speeds.ratio(cfg, best) >= cfg.least:
+                break
+        return best
 
     try:
-        with slots.gpu_slot():
-            best = fastest()
-            if speeds.ratio(cfg, best) < cfg.least:
-                best = max(best, fastest())
+        best = slots.on_gpu(measure_on)
     except (processes.CommandError, ValueError) as error:
         return checks.FAILED, str(error)
     _, ratio = speeds.record(cfg, best, speeds.now())
@@ -72,10 +74,11 @@ def speed_of(preset: str, cfg: SpeedCfg) -> tuple[str, str]:
     return checks.FAILED, f"{why}; if that is wanted, write `since: DAY` in {matrix.FILE}"
 
 
-def _steps_per_cpu_s(cfg: SpeedCfg) -> float:
+def _steps_per_cpu_s(cfg: SpeedCfg, card: slots.Card) -> float:
     with tempfile.TemporaryDirectory(dir=_scratch()) as folder:
         words = (*as_words(dict(cfg.overrides)), "trackers=[]", "--run-dir", Path(folder, "run"))
-        facts = commands.rrf("speed", "train", cfg.preset, *words)
+        how = {"env": card.env, "stop_when": card.wanted}
+        facts = commands.rrf("speed", "train", cfg.preset, *words, **how)
     return (facts.get("num_steps") or facts["steps"]) / facts["cpu_s"]
 
 

@@ -15,7 +15,7 @@ from flows.promote import ModelName
 from flows.steps import Override, step
 from flows.this_run import completed
 from flows.train_vla import NEW_MODEL_GATE, datasets_behind
-from flows.training import TrainFile, conclude, train
+from flows.training import BudgetField, TrainFile, conclude, train, within_budget
 from rrf import workspace
 from rrf.data.transport.episode_store import EpisodeStore
 from rrf.registry import promotion, releases, retraining
@@ -54,6 +54,7 @@ def _run_name() -> str:
     flow_run_name=_run_name,
     **notify.OF_EVERY_FLOW,
 )
+@within_budget
 def retrain_on_new_data(
     model: ModelName = "metaworld-compact",
     dataset: DatasetName = "metaworld-deployed",
@@ -65,6 +66,7 @@ def retrain_on_new_data(
     weight: Annotated[float, Field(gt=0)] = 1.0,
     canary: bool = False,
     overrides: Override | None = None,
+    budget: BudgetField = None,
 ) -> dict:
     """Train the champion further on what deployed policies did, then judge, register, promote.
 
@@ -84,6 +86,7 @@ def retrain_on_new_data(
         canary: Let a candidate that passes act beside the champion, by the rules of
             configs/releases/, instead of promoting it. Nothing is trained while a release runs.
         overrides: Dotted overrides of the training.
+        budget: What the training may use with its earlier attempts, e.g. {"gpu_hours": 2}.
     """
     found = news(model, [dataset, demonstrations], store)
     reason = found.reason(min_episodes, min_failures)
@@ -108,7 +111,7 @@ def retrain_on_new_data(
         "mixture": {dataset: weight},
         "corrections": {},
     }
-    policy = train("retrain", sft, given | (overrides or {}))
+    policy = train("retrain", sft, given | (overrides or {}), budget)
     lineage = describe(datasets_behind(policy.checkpoint))
     return conclude(model, {"retrain": policy}, gate, lineage, canary=canary)
 

@@ -11,7 +11,15 @@ from flows import commands, names, notify
 from flows.gate import gate_for, protocol_file
 from flows.promote import ModelName
 from flows.steps import Override, step
-from flows.training import GateFile, TrainFile, as_words, conclude, train
+from flows.training import (
+    BudgetField,
+    GateFile,
+    TrainFile,
+    as_words,
+    conclude,
+    train,
+    within_budget,
+)
 from rrf.lineage import Lineage
 
 Overrides = Annotated[
@@ -43,11 +51,13 @@ def lineage_of(checkpoint: str) -> Lineage:
     flow_run_name=names.of_flow("train-locomotion {model}: {preset}", "preset"),
     **notify.OF_EVERY_FLOW,
 )
+@within_budget
 def train_locomotion(
     preset: TrainFile = "go1-flat-ppo",
     gate: GateFile | None = None,
     model: ModelName = "go1-flat",
     overrides: Overrides = None,
+    budget: BudgetField = None,
 ) -> dict:
     """Train in simulation, evaluate, judge and register a policy; promote it if it passes.
 
@@ -57,9 +67,10 @@ def train_locomotion(
             rules the model, and for a new model locomotion.yaml.
         model: Name of the model in the registry.
         overrides: Dotted overrides of the run, e.g. {"max_iterations": 100}.
+        budget: What the training may use with its earlier attempts, e.g. {"wall_hours": 2}.
     """
     gate = gate_for(model, gate, NEW_MODEL_GATE)
     check(preset, gate, model, overrides or {})
-    policy = train("rl", preset, overrides or {})
+    policy = train("rl", preset, overrides or {}, budget)
     lineage = lineage_of(policy.checkpoint)
     return conclude(model, {"rl": policy}, gate, lineage)

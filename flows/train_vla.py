@@ -7,12 +7,13 @@ from prefect.runtime import flow_run
 from pydantic import Field
 
 from flows import notify
+from flows.cost import Cost, Meter
 from flows.evaluate import run_evaluation
 from flows.gate import gate_for, protocol_file
 from flows.ingest import DatasetName, bring_dataset, describe
 from flows.promote import ModelName
 from flows.steps import Override
-from flows.training import GateFile, TrainFile, conclude, train
+from flows.training import BudgetField, GateFile, TrainFile, conclude, train, within_budget
 from rrf import workspace
 from rrf.config import did_you_mean
 from rrf.runners.checkpoints.deployable import load_lineage
@@ -37,6 +38,7 @@ def _run_name() -> str:
     flow_run_name=_run_name,
     **notify.OF_EVERY_FLOW,
 )
+@within_budget
 def train_vla(
     dataset: DatasetName = "metaworld-demo",
     pretrain: TrainFile | None = "compact-vla-pretrain-others",
@@ -45,6 +47,7 @@ def train_vla(
     gate: GateFile | None = None,
     model: ModelName = "metaworld-compact",
     overrides: Overrides = None,
+    budget: BudgetField = None,
 ) -> dict:
     """Ingest a dataset; train, evaluate, judge and register a policy; promote it if it passes.
 
@@ -60,21 +63,26 @@ def train_vla(
             reinforcement learning.
         model: Name of the model in the registry.
         overrides: Dotted overrides that begin with the stage, e.g. {"sft.optimizer.lr": 0.001}.
+        budget: What the trainings may use together, with earlier attempts, e.g. {"gpu_hours": 8}.
     """
-    changes, results = by_stage(overrides or {}), {}
+    changes, results, used = by_stage(overrides or {}), {}, Cost()
     gate = gate_for(model, gate, NEW_MODEL_RL_GATE if rl else NEW_MODEL_GATE)
     protocol = protocol_file(gate)  # an error in the gate is reported before the training
     lineage = bring_dataset(dataset)
     if pretrain:
-        parent = train("pretrain", pretrain, {"dataset": dataset} | changes["pretrain"])
+        given = {"dataset": dataset} | changes["pretrain"]
+        parent = train("pretrain", pretrain, given, budget)
+        used += Meter(pretrain, given).cost
         changes["sft"] = {"init_from": workspace.relative(parent.checkpoint)} | changes["sft"]
         results["pretrain"] = parent
-    policy = results["sft"] = train("sft", sft, {"dataset": dataset} | changes["sft"])
+    given = {"dataset": dataset} | changes["sft"]
+    policy = results["sft"] = train("sft", sft, given, budget, used)
+    used += Meter(sft, given).cost
     before = None
     if rl:
         before = run_evaluation(policy.checkpoint, protocol)
         changes["rl"] = {"init_from": workspace.relative(policy.checkpoint)} | changes["rl"]
-        policy = results["rl"] = train("rl", rl, changes["rl"])
+        policy = results["rl"] = train("rl", rl, changes["rl"], budget, used)
     trained_on = datasets_behind(policy.checkpoint)
     if trained_on != [dataset]:  # a mixture of datasets: the lineage must name all of them
         lineage = describe(trained_on)

@@ -1,36 +1,77 @@
 """The parts of every training flow: train, then evaluate, judge, register, promote or refuse."""
 
+import functools
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ParamSpec, cast
 
+from prefect.states import Failed
 from pydantic import Field
 
 from flows import artifacts, commands, cost, names, progress, slots
+from flows.cost import Budget, BudgetSpentError, Cost
 from flows.gate import evaluate_and_judge
 from flows.promote import promote_version, refuse_version, release_version, when_approved
 from flows.steps import Word, step
 from flows.this_run import completed, name_version, this_run
+from rrf import processes
 from rrf.evaluation.results import Evaluation
 from rrf.lineage import Lineage
 from rrf.registry import promotion, registration
 from rrf.runners.run_directory import RESULT, TrainingResult
 
+Arguments = ParamSpec("Arguments")
 TrainFile = Annotated[Word, Field(description="A preset, or a training file in YAML.")]
+BudgetField = Annotated[
+    Budget | None,
+    Field(description='What the trainings may use together, e.g. {"gpu_hours": 8}.'),
+]
 GateFile = Annotated[Word, Field(description="A file in configs/gates/.")]
 
 
 @step(name="train", task_run_name=names.of_task("train {stage} {target}", "target"))
-def train(stage: str, target: str, overrides: dict) -> TrainingResult:
+def train(
+    stage: str,
+    target: str,
+    overrides: dict,
+    budget: Budget | None = None,
+    others: Cost | None = None,
+) -> TrainingResult:
     """Train in a separate process.
 
     A finished run is reused, and an interrupted run is resumed.
+
+    Args:
+        stage: Its name in the flow.
+        target: Preset or training file.
+        overrides: Of it.
+        budget: Where it is used up, the training saves a checkpoint and ends.
+        others: What other trainings of the flow have used of the budget.
+
+    Raises:
+        BudgetSpentError: If the budget is used up.
     """
-    with slots.gpu_slot() as card, cost.measured(card) as spent:
-        facts = commands.rrf(stage, "train", target, *as_words(overrides), env=card)
-    result = TrainingResult.from_dict(facts)
-    cost.record(result.run_id, spent)
+    words, meter, others = as_words(overrides), cost.Meter(target, overrides), others or Cost()
+    if meter.is_finished:
+        others = Cost()
+    if budget and (exceeded := budget.exceeded_by(meter.spent + others)):
+        raise BudgetSpentError(stage, exceeded)
+
+    def train_on(card: slots.Card) -> dict:
+        def stop_when() -> str:
+            return card.wanted() or meter.exceeded(budget, others)
+
+        with meter.running(card.num_gpus):
+            return commands.rrf(stage, "train", target, *words, env=card.env, stop_when=stop_when)
+
+    try:
+        result = TrainingResult.from_dict(slots.on_gpu(train_on))
+    except processes.StoppedError as stopped:
+        raise BudgetSpentError(stage, stopped.why) from None
+    if not (result.reused and meter.is_finished):
+        meter.finish()
+        cost.record(result.run_id, meter.cost)
     artifacts.show_training(stage, names.short(target), result)
     return result
 
@@ -111,6 +152,19 @@ def conclude(
     else:
         ending = decision if passed else f"refused: {decision}"
     return completed(f"{rate.successes} of {rate.episodes} solved, {ending}", result)
+
+
+def within_budget(flow: Callable[Arguments, dict]) -> Callable[Arguments, dict]:
+    """A flow that ends in the failed state BudgetSpent if its budget is used up."""
+
+    @functools.wraps(flow)
+    def until_spent(*args: Arguments.args, **kwargs: Arguments.kwargs) -> dict:
+        try:
+            return flow(*args, **kwargs)
+        except BudgetSpentError as spent:
+            return cast(dict, Failed(name="BudgetSpent", message=str(spent)))
+
+    return until_spent
 
 
 def as_words(overrides: dict) -> list[str]:

@@ -10,13 +10,8 @@ import time
 from collections.abc import Callable
 
 import yaml
-from prefect.automations import AutomationCore
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.actions import WorkPoolCreate, WorkPoolUpdate
-from prefect.client.schemas.objects import StateType
-from prefect.events.actions import ChangeFlowRunState
-from prefect.events.schemas.automations import EventTrigger, Posture
-from prefect.events.schemas.events import ResourceSpecification
 from prefect.exceptions import ObjectNotFound
 
 from flows import leftovers, slots
@@ -27,22 +22,17 @@ from rrf.mlflow_store.store import PATIENCE_VARIABLE
 POOL = "local"
 ZOMBIES = "zombie-runs"
 _FILE = "infra/prefect.yaml"
-_ZOMBIE_S = 240
-"""Seconds without a sign of life. A flow sends a heartbeat every 30 s. Those that it sends while
-the server is away for a minute, and starts for another, arrive later or not at all."""
+SILENT_S = 240
+"""For so long a run may give no sign of life, of which there is one every 30 s. Those that it sends
+while the server is away for a minute, and starts for another, arrive later or not at all."""
 PATIENCE = {PATIENCE_VARIABLE: "240", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "7"}
 """With which a flow asks again for four minutes for an MLflow server that is away, as Prefect's
 clients do for theirs (`client.max_retries` in pyproject.toml)."""
-_STARTS = ("Pending", "Submitting", "InfrastructurePending")
-_GO_ON = (
-    *("Running", "Scheduled", "Late", "AwaitingRetry", "AwaitingConcurrencySlot", "Cancelling"),
-    *("Completed", "Failed", "Cancelled", "Crashed", "Paused", "Suspended"),
-    slurm.QUEUED,  # for days, if the cluster is busy
-)
 
 
 def deploy() -> list[str]:
-    """Create the work pool, the GPU limit and the automation, and deploy every flow.
+    """Create the work pool with its queues and the limit for the GPUs of this machine, and deploy
+    every flow.
 
     Runs whose start failed, and task runs that killed flows left Running, are set to Crashed.
 
@@ -57,9 +47,10 @@ def deploy() -> list[str]:
     _create_pool()
     if slurm.POOL in _pools():
         slurm.create_pool()
-    slots.create(slots.GPU, slots.num_gpus())
-    _create_zombie_automation()
-    leftovers.crash_unstarted_runs(_ZOMBIE_S)
+    create_queues()
+    slots.create(slots.gpu_limit(), slots.num_gpus())
+    _remove_zombie_automation()
+    leftovers.crash_unstarted_runs(SILENT_S)
     leftovers.crash_left_task_runs()
     command = [sys.executable, "-m", "prefect", "--no-prompt", "deploy"]
     result = subprocess.run(
@@ -112,14 +103,13 @@ def wait_for_worker(is_alive: Callable[[], bool], timeout_s: float) -> None:
 
 
 def _job_template() -> dict:
-    """How the worker starts a run: by Prefect's own command, in this environment.
+    """How the worker starts a run: by Prefect's own command, in its own environment, which says
+    where the workspace of its machine is.
 
     Who asks for a run chooses its parameters and nothing of this; a request with job variables is
     refused.
     """
-    home = str(workspace.home())
-    threads = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-    environment = {"RRF_HOME": home, "PYTHONPATH": home, **threads, **PATIENCE}
+    environment = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", **PATIENCE}
     return {
         "job_configuration": {"stream_output": True, "env": environment},
         "variables": {"type": "object", "properties": {}, "additionalProperties": False},
@@ -139,36 +129,30 @@ def _create_pool() -> None:
             client.update_work_pool(POOL, WorkPoolUpdate(base_job_template=template))
 
 
-def _create_zombie_automation() -> None:
-    """Create an automation that sets runs without a sign of life to Crashed.
+def create_queues() -> None:
+    """Create the queues of the pool that are missing; others stay as somebody has set them.
 
-    A run stops sending heartbeats when its machine or worker is killed, and a run whose start
-    failed never sends one. Without the automation, they would stay Running or Submitting for ever
-    and keep the concurrency slot of their deployment.
+    Of nightly runs, one at a time is begun, so that they fill no worker.
     """
-    starts = {"prefect.flow-run.heartbeat", *(f"prefect.flow-run.{each}" for each in _STARTS)}
-    trigger = EventTrigger(
-        after=starts,
-        expect={*starts, *(f"prefect.flow-run.{each}" for each in _GO_ON)},
-        match=ResourceSpecification({"prefect.resource.id": ["prefect.flow-run.*"]}),
-        for_each={"prefect.resource.id"},
-        posture=Posture.Proactive,
-        threshold=1,
-        within=datetime.timedelta(seconds=_ZOMBIE_S),
-    )
-    crash = ChangeFlowRunState(
-        state=StateType.CRASHED,
-        name="Crashed",
-        message=f"no sign of life for {_ZOMBIE_S} s: its start failed, or it was killed",
-        force=False,
-    )
-    wanted = AutomationCore(name=ZOMBIES, trigger=trigger, actions=[crash])
+    pool = {"work_pool_name": POOL}
     with get_client(sync_client=True) as client:
-        existing = client.read_automations_by_name(ZOMBIES)
-        if not existing:
-            client.create_automation(wanted)
-        elif (existing[0].trigger, existing[0].actions) != (wanted.trigger, wanted.actions):
-            client.update_automation(existing[0].id, wanted)  # made by an earlier version
+        known = client.request(
+            "POST", "/work_pools/{work_pool_name}/queues/filter", path_params=pool, json={}
+        ).json()
+        for name, priority in slots.PRIORITIES.items():
+            if name not in {queue["name"] for queue in known}:
+                limit = 1 if name == slots.NIGHTLY else None
+                facts = {"name": name, "priority": priority, "concurrency_limit": limit}
+                client.request(
+                    "POST", "/work_pools/{work_pool_name}/queues", path_params=pool, json=facts
+                )
+
+
+def _remove_zombie_automation() -> None:
+    """Remove what an earlier rrf has made. It also crashed runs that had just been retried."""
+    with get_client(sync_client=True) as client:
+        for automation in client.read_automations_by_name(ZOMBIES):
+            client.delete_automation(automation.id)
 
 
 if __name__ == "__main__":  # how the worker of infra/compose.yaml begins

@@ -34,7 +34,9 @@ from rrf.mlflow_store.store import check_tables, is_made
 
 START_TIMEOUT_S = 180
 _STOP_TIMEOUT_S = 45  # the worker gives a flow 30 s to stop, the flow gives training 20 s
-_SERVICES = ("worker", "mlflow", "prefect")  # in the order in which they stop
+_SERVICES = ("worker", "metrics", "mlflow", "prefect")  # in the order in which they stop
+_SPARE_RUNS = 5
+"""Flows that need no GPU, the one of the night, and those that wait while others end."""
 _LEASES = "prefect.server.concurrency.lease_storage"
 
 
@@ -64,14 +66,17 @@ def mlflow_port() -> int:
     return service_records.port("mlflow")
 
 
-def local_servers() -> list[Service]:
+def local_servers(metrics: bool = False) -> list[Service]:
     """The servers to run on this machine.
 
-    If `MLFLOW_TRACKING_URI` names another MLflow server, only Prefect's server is among them.
+    If `MLFLOW_TRACKING_URI` names another MLflow server, there is none of MLflow's among them. With
+    `metrics`, and from then on until `down`, `rrf metrics` is.
     """
     servers = [prefect_service(prefect_port())]
     if workspace.tracking_uri().startswith("sqlite:"):
         servers.append(mlflow_service(mlflow_port()))
+    if metrics or service_records.read("metrics"):
+        servers.append(metrics_service(service_records.port("metrics")))
     return servers
 
 
@@ -110,10 +115,20 @@ def mlflow_service(port: int) -> Service:
     )
 
 
-def worker_service(pool: str) -> Service:
-    """A Prefect worker that runs each flow as a process on this machine."""
-    words = ["prefect", "worker", "start", "--pool", pool, "--type", "process"]
-    return Service("worker", "worker", (sys.executable, "-m", *words, "--name", pool))
+def metrics_service(port: int) -> Service:
+    """The numbers of the workspace for Prometheus."""
+    command = (sys.executable, "-m", "rrf.cli", "metrics", "--port", str(port))
+    page, here = "/metrics", f"http://{ports.HOST}:{port}"
+    return Service("metrics", "metrics", command, f"{here}/health", port, f"{here}{page}", page)
+
+
+def worker_service() -> Service:
+    """A Prefect worker that runs each flow as a process on this machine.
+
+    A run is a process of some 200 MB that may wait for a GPU, so there are few more than GPUs.
+    """
+    words = ("infra.worker", "--spare", str(_SPARE_RUNS))
+    return Service("worker", "worker", (sys.executable, "-m", *words))
 
 
 def environment(port: int) -> dict[str, str]:
@@ -140,8 +155,12 @@ def environment(port: int) -> dict[str, str]:
     }
 
 
-def up(console: Console) -> None:
+def up(console: Console, metrics: bool = False) -> None:
     """Start the services that are not running yet, wait until they work, and deploy the flows.
+
+    Args:
+        console: Where it says what it does.
+        metrics: Whether `rrf metrics` is one of them.
 
     Raises:
         ValueError: If a port is used by another program, another machine that shares the folder
@@ -152,7 +171,7 @@ def up(console: Console) -> None:
     check_no_demo()
     check_installed()
     service_records.require_this_node(_SERVICES)
-    servers = local_servers()
+    servers = local_servers(metrics)
     store = workspace.tracking_uri()
     if store.startswith(artifacts.SQLITE) and is_made(store):
         check_tables(store)
@@ -185,7 +204,7 @@ def up(console: Console) -> None:
         names = deployments.deploy()
     console.print(f"[green]✓[/] {'deployments':<15} {', '.join(names)}")
     with console.status("worker is starting"):
-        worker = worker_service(deployments.POOL)
+        worker = worker_service()
         if launch(worker, env):
             deployments.wait_for_worker(lambda: is_running(worker), START_TIMEOUT_S)
     console.print(f"[green]✓[/] {'worker':<15} pool '{deployments.POOL}'")
@@ -411,12 +430,13 @@ def main() -> None:
     """The command line of `rrf services up`, `down` and `status`."""
     parser = argparse.ArgumentParser(prog="python -m infra.services", description=__doc__)
     parser.add_argument("action", choices=("up", "down", "status"))
-    action, console = parser.parse_args().action, Console(highlight=False)
+    parser.add_argument("--metrics", action="store_true", help="up: `rrf metrics`, too")
+    given, console = parser.parse_args(), Console(highlight=False)
     workspace.settle_environment()
     try:
-        if action == "status":
+        if given.action == "status":
             raise SystemExit(0 if status(console) else 1)
-        {"up": up, "down": down}[action](console)
+        up(console, given.metrics) if given.action == "up" else down(console)
     except (ValueError, OSError) as error:
         sys.stderr.write(f"error: {workspace.shown_uri(str(error))}\n")
         raise SystemExit(2) from None

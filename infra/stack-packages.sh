@@ -1,10 +1,10 @@
 #!/bin/sh
 # Debian packages with which the tests of the team's stack run (docs/production.md): the engine and
-# the base image of the containers, a Slurm of one node, and PostgreSQL. Without them these tests are
+# the base image of the containers, a Slurm of one node, PostgreSQL, and Prometheus. Without them these tests are
 # skipped. Nothing is started by this script. Run it as root: sh infra/stack-packages.sh
 set -eu
 # The engine of the distribution also needs iptables and a runtime, which it only recommends.
-packages="docker.io docker-compose debootstrap slurmctld slurmd slurm-client munge postgresql iptables"
+packages="docker.io docker-compose debootstrap slurmctld slurmd slurm-client munge postgresql iptables prometheus"
 apt-get update
 # Packages start their services where nothing forbids it; the tests start their own.
 policy=/usr/sbin/policy-rc.d

@@ -11,7 +11,7 @@ from pathlib import Path
 from setuptools.command.build_py import build_py
 
 PLACE = Path("rrf", "_workspace")  # rrf.workspace.SHIPPED
-_INFRA = ("__init__", "deployments", "ports", "prefect_server", "services", "slurm")
+_INFRA = ("__init__", "deployments", "ports", "prefect_server", "services", "slurm", "worker")
 _SHIPPED = (
     *("configs/**/*", "flows/*.py", ".dvc/plots/*.json", "infra/watch/*", "infra/workspace/**/*"),
     *(f"infra/{name}.py" for name in _INFRA),

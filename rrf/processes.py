@@ -30,6 +30,14 @@ _TAIL_LINES = 20
 _ESCAPES = re.compile(rb"\x1b\[[0-9;?]*[A-Za-z]")
 
 
+class StoppedError(RuntimeError):
+    """A command was stopped because `stop_when` said `why`."""
+
+    def __init__(self, why: str):
+        super().__init__(why)
+        self.why = why
+
+
 class CommandError(RuntimeError):
     """A command failed. A negative `exit_code` is a signal; `tail` holds the last lines."""
 
@@ -64,6 +72,7 @@ def run(
     env: Mapping[str, str] | None = None,
     timeout_s: float | None = None,
     grace_s: float = 60.0,
+    stop_when: Callable[[], str] | None = None,
 ) -> int:
     """Run `command` to its end, passing on each line of its output (stdout and stderr together).
 
@@ -80,6 +89,7 @@ def run(
         env: Variables set on top of this process's environment.
         timeout_s: Watchdog: stop the command after this many seconds and raise TimeoutError.
         grace_s: Seconds between SIGTERM and SIGKILL.
+        stop_when: Asked several times a second; the command is stopped when it says why.
 
     Returns:
         Always 0; any other exit code raises.
@@ -87,12 +97,13 @@ def run(
     Raises:
         CommandError: If the command fails, with its exit code and the last lines it wrote.
         TimeoutError: If the watchdog stopped it.
+        StoppedError: If `stop_when` did.
         FileNotFoundError: If there is no such program.
     """
     process = start(command, cwd=cwd, env=env)
     output = _Output(process, log, on_line)
     try:
-        output.follow(timeout_s, name=" ".join(map(str, command)))
+        output.follow(timeout_s, " ".join(map(str, command)), stop_when or (lambda: ""))
     finally:
         output.on_line = None
         stop(process, grace_s, meanwhile=output.read)
@@ -188,11 +199,13 @@ class _Output:
         self._is_open = True
         os.set_blocking(self._pipe.fileno(), False)
 
-    def follow(self, timeout_s: float | None, name: str) -> None:
+    def follow(self, timeout_s: float | None, name: str, stop_when: Callable[[], str]) -> None:
         """Read until the process ends, even if a grandchild keeps the pipe open."""
         deadline = time.monotonic() + (timeout_s or float("inf"))
         while not has_ended(self._process):
             self.read(_POLL_S)
+            if why := stop_when():
+                raise StoppedError(why)
             if time.monotonic() > deadline:
                 raise TimeoutError(
                     f"`{name}` ran longer than {timeout_s:g} s and was stopped; log: {self.log}"

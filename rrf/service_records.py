@@ -20,7 +20,11 @@ from pathlib import Path
 from rrf import atomic, workspace
 
 MARK = "RRF_SERVICE"
-PORTS = {"prefect": ("RRF_PREFECT_PORT", 4200), "mlflow": ("RRF_MLFLOW_PORT", 5000)}
+PORTS = {
+    "prefect": ("RRF_PREFECT_PORT", 4200),
+    "mlflow": ("RRF_MLFLOW_PORT", 5000),
+    "metrics": ("RRF_METRICS_PORT", 9464),
+}
 """Server -> the variable that asks for its port, and its usual port."""
 _POLL_S = 0.2
 

@@ -6,6 +6,7 @@ The programs are in `infra/services.py` of the workspace, which is its team's to
 import os
 import subprocess
 import sys
+from typing import Annotated
 
 import typer
 
@@ -15,9 +16,13 @@ app = typer.Typer(
 
 
 @app.command()
-def up() -> None:
+def up(
+    metrics: Annotated[
+        bool, typer.Option("--metrics", help="Also `rrf metrics`, until the next `down`.")
+    ] = False,
+) -> None:
     """Start Prefect server, MLflow server and a worker on 127.0.0.1, and deploy the flows."""
-    _run("up")
+    _run("up", *(["--metrics"] if metrics else []))
 
 
 @app.command()
@@ -32,13 +37,13 @@ def status() -> None:
     _run("status")
 
 
-def _run(action: str) -> None:
+def _run(action: str, *options: str) -> None:
     from rrf import workspace
 
     home = workspace.home()
     if not (home / "infra/services.py").is_file():
         raise ValueError(f"{home} has no infra/services.py; make a workspace: rrf init FOLDER")
     path = os.pathsep.join(filter(None, (str(home), os.environ.get("PYTHONPATH"))))
-    command = [sys.executable, "-m", "infra.services", action]
+    command = [sys.executable, "-m", "infra.services", action, *options]
     done = subprocess.run(command, cwd=home, env={**os.environ, "PYTHONPATH": path}, check=False)
     raise typer.Exit(done.returncode)

@@ -14,7 +14,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
 
 FRESH_S = 10.0
-PAGE = "/metrics"
+PAGE, HEALTH = "/metrics", "/health"
 HOST = "127.0.0.1"
 
 
@@ -42,11 +42,12 @@ class Exporter:
 
     async def __call__(self, scope: dict, receive: Callable, send: Callable) -> None:
         """Answer as an ASGI application."""
-        is_page = scope["type"] == "http" and (scope["method"], scope["path"]) == ("GET", PAGE)
+        asked = (scope["method"], scope["path"]) if scope["type"] == "http" else ()
+        is_page, is_health = asked == ("GET", PAGE), asked == ("GET", HEALTH)
         body = await asyncio.to_thread(self.text) if is_page else f"see {PAGE}\n".encode()
         kind = CONTENT_TYPE_LATEST if is_page else "text/plain; charset=utf-8"
         headers = [(b"content-type", kind.encode())]
-        status = 200 if is_page else 404
+        status = 200 if is_page or is_health else 404
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": body})
 

@@ -33,6 +33,14 @@ Kind = typing.Literal[
 ]  # fmt: skip
 _LONGEST_CHAIN = 50  # of trainings, one from another
 _SHOWN = 12
+_COSTS = (
+    ("machine hours", "wall_s", 3600),
+    ("core hours", "cpu_s", 3600),
+    ("GPU hours", "gpu_s", 3600),
+    ("estimated kWh", "energy_wh_estimated", 1000),
+    ("GB written", "written_bytes", 1e9),
+)
+"""Name of a fact, metric below `cost/`, and by what its value is divided."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -252,10 +260,10 @@ def _add_run(client: "MlflowClient", graph: Graph, child: str, how: str, run_id:
     if run is None:
         node = Node(f"run:{run_id}", "run", f"run {run_id[:_SHOWN]}", {"gone": "deleted in MLflow"})
         return graph.add(child, how, node)
-    return graph.add(child, how, _run_node(run))
+    return graph.add(child, how, _run_node(client, run))
 
 
-def _run_node(run: Run) -> Node:
+def _run_node(client: "MlflowClient", run: Run) -> Node:
     tags, begun = run.tags, run.start_ms
     facts = {"run": run.run_id}
     if begun:
@@ -268,6 +276,10 @@ def _run_node(run: Run) -> Node:
             facts[name] = tags[key]
     if CHECKPOINT_DIGEST in tags:
         facts["checkpoint"] = tags[CHECKPOINT_DIGEST][:_SHOWN]
+    costs = listing.costs_of(client, run.run_id)
+    facts |= {
+        name: f"{costs[key] / unit:.3g}" for name, key, unit in _COSTS if costs.get(key) is not None
+    }
     title = run.name or f"run {run.run_id[:_SHOWN]}"
     return Node(f"run:{run.run_id}", "run", title, facts)
 
@@ -291,7 +303,7 @@ def _add_foundations(
             graph.add(child, how, node)
             continue
         is_new = f"run:{run.run_id}" not in graph.nodes
-        id = graph.add(child, how, _run_node(run))
+        id = graph.add(child, how, _run_node(client, run))
         if is_new:
             _add_foundations(client, graph, id, facts_in(run.tags), depth + 1)
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 TABLES = "dc11669786a5"
 """The version of MLflow's tables, in its table alembic_version, that the statements below fit."""
+_COSTS = "cost/"
 _OF_NAME = re.compile(r"name = '([^']*)'")
 _NOT_DELETED = " AND current_stage != 'Deleted_Internal'"
 
@@ -126,6 +127,19 @@ def run_with(client: "MlflowClient", run_id: str) -> "Run | None":
         return _plain(client.get_run(run_id))
     except MlflowException:
         return None
+
+
+def costs_of(client: "MlflowClient", run_id: str) -> dict[str, float]:
+    """What a run cost: wall_s, cpu_s, gpu_s, …; {} if no flow has measured it (`flows.cost`)."""
+    if isinstance(client, _Client):
+        return client.numbers(run_id, _COSTS)
+    from mlflow.exceptions import MlflowException
+
+    try:
+        metrics = client.get_run(run_id).data.metrics
+    except MlflowException:
+        return {}
+    return {k.removeprefix(_COSTS): v for k, v in metrics.items() if k.startswith(_COSTS)}
 
 
 def runs_tagged(client: "MlflowClient", key: str, value: str | None = None) -> "list[Run]":
@@ -288,6 +302,17 @@ class _Client:
         except SQLAlchemyError as error:
             raise store.unusable(self._uri, error) from error
         return [Run(id, name or "", start, end, tags[id]) for id, name, start, end in rows]
+
+    def numbers(self, run_id: str, prefix: str) -> dict[str, float]:
+        """The last values of the metrics of a run whose names begin so, without that."""
+        from sqlalchemy.exc import SQLAlchemyError
+
+        chosen = "SELECT key, value FROM latest_metrics WHERE run_uuid = :id AND key LIKE :like"
+        try:
+            rows = _rows(self._engine, chosen, id=run_id, like=f"{prefix}%")
+        except SQLAlchemyError as error:
+            raise store.unusable(self._uri, error) from error
+        return {key.removeprefix(prefix): value for key, value in rows}
 
     def _models(self, name: str | None) -> list[Model]:
         names = [row[0] for row in self._select("registered_models", "name", name)]

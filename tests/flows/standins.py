@@ -1,6 +1,8 @@
-"""Flows for the tests: one that only ends, one that trains like ours, with a counter as policy."""
+"""Flows for the tests: one that only ends, one that trains like ours, with a
+counter as policy, and one that holds a GPU until it is told to end."""
 
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -50,3 +52,37 @@ def train(checkpoint: str, steps: int) -> int:
 @flow
 def training(checkpoint: str, steps: int = 600) -> int:
     return train(checkpoint, steps)
+
+
+HOLDER = """
+import os, signal, sys, time
+folder, run = sys.argv[1:]
+path = os.path.join(folder, run)
+def end(*_):
+    os.unlink(path)
+    sys.exit(0)
+signal.signal(signal.SIGTERM, end)
+with open(path + ".new", "w") as file:
+    file.write(" ".join([os.environ["RRF_MACHINE"], os.environ["CUDA_VISIBLE_DEVICES"]]))
+os.rename(path + ".new", path)
+while not os.path.exists(os.path.join(folder, "end")):
+    time.sleep(0.1)
+end()
+"""
+
+
+@task
+def hold(folder: str, run: str) -> None:
+    command = [sys.executable, "-c", HOLDER, folder, run]
+    slots.on_gpu(
+        lambda card: processes.run(command, env=card.env, stop_when=card.wanted, grace_s=20)
+    )
+
+
+@flow
+def holding(folder: str, run: str) -> None:
+    (Path(folder) / f"{run}.pid").write_text(str(os.getpid()))
+    hold(folder, run)
+
+
+holding_at_night = flow(name="holding-at-night")(holding.fn)

@@ -200,7 +200,7 @@ def test_a_gate_that_cannot_be_read_ends_the_flow_before_anything_is_run(server,
 def seen_by_command(step: str) -> tuple[str, str, float, float]:
     """The card and the order of cards that a command of a flow sees, and when it ran."""
     with progress.listening(lambda step, line: None), slots.gpu_slot() as card:
-        (line,) = commands.module(step, "seen", env=card)
+        (line,) = commands.module(step, "seen", env=card.env)
     gpu, order, start, end = line.split()
     return gpu, order, float(start), float(end)
 
@@ -208,7 +208,8 @@ def seen_by_command(step: str) -> tuple[str, str, float, float]:
 def test_commands_of_flows_that_run_at_once_see_different_cards(tmp_path, monkeypatch, server):
     """A GPU slot names a card: flows that run at the same time train on different ones."""
     monkeypatch.setenv("RRF_HOME", str(tmp_path))
-    monkeypatch.setattr(slots, "GPU", "two cards")  # the flows above have made the limit for one
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.setenv("RRF_MACHINE", "two-cards")  # the flows above have made the limit for one
     (tmp_path / "seen.py").write_text(
         "import os, sys, time\n"
         "start = time.time()\n"
