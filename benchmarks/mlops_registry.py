@@ -48,6 +48,13 @@ def lineage_s_10k_runs(bench: Bench) -> dict:
     return bench.number("lineage_s_10k_runs", cost, "CPU-s")
 
 
+def lineage_s_100k_runs(bench: Bench) -> dict:
+    """The same with ten times as many runs."""
+    with filled_store(bench, times=10) as home:
+        cost = _cpu_s(bench, home, "models", "lineage", "model-00@champion")
+    return bench.number("lineage_s_100k_runs", cost, "CPU-s")
+
+
 def models_list_cpu_s(bench: Bench) -> dict:
     """CPU-seconds of `rrf models list` of all 1,000 versions."""
     with filled_store(bench) as home:
@@ -117,11 +124,11 @@ def _cpu_s(bench: Bench, home: Path, *words: str) -> float:
 
 
 @contextlib.contextmanager
-def filled_store(bench: Bench) -> Iterator[Path]:
-    """A workspace whose store has many runs and versions."""
+def filled_store(bench: Bench, times: int = 1) -> Iterator[Path]:
+    """A workspace whose store has many runs, so many times, and versions."""
     with empty_store() as home:
         experiment = store.experiment_id(store.connect(), "train")
-        fill(home / ".rrf/mlflow.db", experiment, bench.size(NUM_RUNS, 1000))
+        fill(home / ".rrf/mlflow.db", experiment, times * bench.size(NUM_RUNS, 1000))
         yield home
 
 
@@ -221,7 +228,9 @@ def _marks(count: int) -> str:
     return ", ".join("?" * count)
 
 
-IDS = harness.by_name(lineage_s_10k_runs, models_list_cpu_s, promotion_s, noop_flow_s)
+IDS = harness.by_name(
+    lineage_s_10k_runs, lineage_s_100k_runs, models_list_cpu_s, promotion_s, noop_flow_s
+)
 
 if __name__ == "__main__":
     harness.main("mlops", __doc__, IDS)

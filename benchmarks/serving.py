@@ -34,6 +34,7 @@ from rrf.runners.supervised.configs import SupervisedRunnerCfg
 
 SECONDS = 10.0
 WARM_UP = 20
+FLEET, PERIOD_S = 50, 0.5
 COMPACT, PI0 = "compact-vla-pretrain", "pi0-laptop"
 _SIZE, _DIMS = 64, 4
 
@@ -45,6 +46,21 @@ _LATENCIES = {
     "serve_pi0_p99_ms_8_clients": (PI0, 8),
 }
 """Id -> the preset that is served, and the number of clients."""
+
+
+def serve_50_robots(bench: Bench) -> dict:
+    """The 99th percentile of 50 robots that ask twice a second each, as for chunks of half a second
+    of motion; the server carries as many as its throughput allows.
+    """
+    num_robots = bench.size(FLEET, 3)
+    with _served(COMPACT, max_batch=8) as url:
+        latencies_s, seconds = _load(bench, url, num_robots, period_s=PERIOD_S)
+        at_full_speed, full_s = _load(bench, url, num_robots)
+    p99_ms = float(np.percentile(latencies_s, 99)) * 1000
+    robots = len(at_full_speed) / full_s * PERIOD_S
+    unit = f"ms, {num_robots} robots, 2 requests/s each, {len(latencies_s)} requests in"
+    unit += f" {seconds:.0f} s; full at {robots:.0f} robots"
+    return bench.number("serve_p99_ms_50_robots", p99_ms, unit)
 
 
 def serve_batch_throughput(bench: Bench) -> list[dict]:
@@ -81,20 +97,29 @@ def _requests_per_s(bench: Bench, preset: str, max_batch: int) -> float:
     return len(latencies_s) / seconds
 
 
-def _load(bench: Bench, url: str, num_clients: int) -> tuple[list[float], float]:
-    """The latency of every request of some seconds, and how long it took to make them."""
+def _load(
+    bench: Bench, url: str, num_clients: int, period_s: float = 0.0
+) -> tuple[list[float], float]:
+    """The latency of every request of some seconds, and how long it took to make them. Clients ask
+    once in a period, or as fast as they can.
+    """
     with contextlib.ExitStack() as stack:
         clients = [stack.enter_context(PolicyClient(url)) for _ in range(num_clients)]
         threads = stack.enter_context(concurrent.futures.ThreadPoolExecutor(num_clients))
         until = time.perf_counter() + bench.size(SECONDS, 2.0)
-        ask = functools.partial(_ask, until=until, warm_up=bench.size(WARM_UP, 1))
+        warm_up = bench.size(2 if period_s else WARM_UP, 1)
+        ask = functools.partial(_ask, until=until, warm_up=warm_up, period_s=period_s)
         with Stopwatch() as watch:
             by_client = list(threads.map(ask, clients, range(num_clients)))
         return [latency_s for latencies_s in by_client for latency_s in latencies_s], watch.wall_s
 
 
-def _ask(client: PolicyClient, seed: int, until: float, warm_up: int) -> list[float]:
+def _ask(
+    client: PolicyClient, seed: int, until: float, warm_up: int, period_s: float
+) -> list[float]:
     rng = np.random.default_rng(seed)
+    time.sleep(rng.uniform(0, period_s))  # robots do not ask in step
+    due = time.perf_counter()
     inputs = client.metadata["inputs"]
     observation = {
         name: rng.integers(0, 256, described["shape"], dtype=np.uint8)
@@ -106,6 +131,8 @@ def _ask(client: PolicyClient, seed: int, until: float, warm_up: int) -> list[fl
     latencies_s = []
     while time.perf_counter() < until:
         latencies_s.append(client.request({**observation, "prompt": "open a drawer"}).latency_s)
+        due += period_s
+        time.sleep(max(0.0, due - time.perf_counter()) if period_s else 0.0)
     return latencies_s[warm_up:]
 
 
@@ -159,6 +186,7 @@ def _written(preset: str, folder: Path) -> Path:
 IDS: dict[str, Measure] = {
     **{name: functools.partial(_latency, name, *what) for name, what in _LATENCIES.items()},
     "serve_batch_throughput": serve_batch_throughput,
+    "serve_50_robots": serve_50_robots,
 }
 
 
