@@ -103,18 +103,24 @@ def drain(number: int) -> None:
 
 def convert_10tb_core_days(bench: Bench) -> dict:
     """Days that one core needs for ten terabytes of recordings."""
-    with _stack() as (checkout, env), tempfile.TemporaryDirectory() as scratch:
+    with tempfile.TemporaryDirectory() as scratch:
         raw = Path(scratch, "raw", "1.0.0")
         write_recordings(raw, bench.size(TIMES, 1))
         num_bytes = sum(path.stat().st_size for path in raw.iterdir())
-        flow = "from benchmarks.scale_flows import convert_all"
-        words = (str(raw), f"{scratch}/out", NUM_PARTS)
-        with Stopwatch() as watch:
-            said = _program(checkout, env, f"{flow}; print(convert_all{words!r})")
-        frames = int(said.splitlines()[-1])
-    days = TEN_TB / (num_bytes / watch.cpu_s) / _DAY_S
+        frames, cpu_s = _converted(raw, Path(scratch, "out"))
+    days = TEN_TB / (num_bytes / cpu_s) / _DAY_S
     unit = f"core-days; measured on {num_bytes / 1e6:.0f} MB, {frames} frames"
     return bench.number("convert_10tb_core_days", days, unit)
+
+
+def _converted(raw: Path, out: Path) -> tuple[int, float]:
+    """Frames, and CPU-seconds of the flow with all that it starts."""
+    with _stack() as (checkout, env):
+        flow = "from benchmarks.scale_flows import convert_all"
+        words = (str(raw), str(out), NUM_PARTS)
+        with Stopwatch() as watch:
+            said = _program(checkout, env, f"{flow}; print(convert_all{words!r})")
+    return int(said.splitlines()[-1]), watch.cpu_s
 
 
 @contextmanager

@@ -24,6 +24,7 @@ from tests.flows.conftest import ROOT, balance_gate, copy_checkout
 from tests.waiting import wait_for
 
 COMPOSE = ROOT / "infra/compose.yaml"
+FAULTS = ROOT / "tests/flows/faults.yaml"
 TARGETS = ("database", "objects", "servers", "worker", "proxy")
 USER = "10001"
 
@@ -50,12 +51,14 @@ class Stack:
         self.root = self.workspace = folder / "robots"
         self.backups = folder / "backups"
         self.secrets = folder / "secrets"
+        self.faults = folder / "faults"
         self.env = env | {
             "COMPOSE_PROJECT_NAME": "rrf-test",
             "RRF_IMAGES": "rrf-test",
             "RRF_SECRETS": str(self.secrets),
             "RRF_WORKSPACE": str(self.workspace),
             "RRF_BACKUPS": str(self.backups),
+            "RRF_FAULTS": str(self.faults),
             "RRF_BIND": "127.0.0.1",
             "RRF_POLICY": "balance@champion",
         }
@@ -70,7 +73,8 @@ class Stack:
         return [self.secret(name).rpartition(":")[2] for name in names]
 
     def compose(self, *words: str, check: bool = True) -> str:
-        return engine.run(self.env, "docker-compose", "-f", COMPOSE, *words, check=check)
+        files = ["-f", COMPOSE, "-f", FAULTS]
+        return engine.run(self.env, "docker-compose", *files, *words, check=check)
 
     def docker(self, *words: str, check: bool = True) -> str:
         return engine.run(self.env, "docker", *words, check=check)
@@ -81,9 +85,16 @@ class Stack:
     def container(self, service: str) -> str:
         return self.compose("ps", "-q", service).strip()
 
-    def kill(self, service: str) -> None:
+    def spoil(self, mode: str) -> None:
+        """What the S3 server does from now on: 500, slow, or ok."""
+        (self.faults / "mode").write_text(mode)
+
+    def pid(self, service: str) -> str:
+        return self.docker("inspect", "-f", "{{.State.Pid}}", self.container(service)).strip()
+
+    def kill(self, service: str, pid: str = "") -> None:
         """End a container's program as a crash does, and wait until the engine has it again."""
-        pid = self.docker("inspect", "-f", "{{.State.Pid}}", self.container(service)).strip()
+        pid = pid or self.pid(service)
         os.kill(int(pid), signal.SIGKILL)
         wait_for(lambda: self.is_well(service, but=pid), 600, lambda: self.logs(service))
 
@@ -166,6 +177,9 @@ def stack(tmp_path_factory) -> Iterator[Stack]:
         one = Stack(env, folder)
         copy_checkout(one.workspace)
         one.backups.mkdir()
+        one.faults.mkdir()
+        shutil.copy2(ROOT / "tests/flows/fault_proxy.py", one.faults)
+        one.spoil("ok")
         for path in (one.workspace, one.backups):
             subprocess.run(["chown", "-R", USER, path], check=True)
         folder.chmod(0o755)
@@ -197,7 +211,7 @@ def test_secrets_are_in_no_image_and_on_no_command_line(stack):
     names = stack.compose("ps", "-q").split()
     shown += [stack.docker("inspect", name) for name in names]
     shown += [stack.docker("top", name, "-eo", "pid,args") for name in names]
-    assert len(names) == 6
+    assert len(names) == 7  # one is the proxy of this test
     assert [secret for secret in secrets if any(secret in text for text in shown)] == []
     lines = [line for n in names for line in stack.docker("top", n, "-eo", "pid,user").splitlines()]
     assert [line for line in lines if line.split()[1] == "root"] == []
@@ -206,17 +220,20 @@ def test_secrets_are_in_no_image_and_on_no_command_line(stack):
 @pytest.mark.slow
 def test_a_champion_is_made_while_everything_is_killed_and_is_restored_elsewhere(stack):
     values = {"preset": "cartpole-ppo", "gate": balance_gate(stack, "easy", least=1)}
-    overrides = {"max_iterations": 60, "num_steps_per_env": 32, "save_interval": 5, "seed": 0}
+    overrides = {"max_iterations": 600, "num_steps_per_env": 32, "save_interval": 5, "seed": 0}
+    worker = stack.pid("worker")
     run = stack.start("train-locomotion", model="balance", **values, overrides=overrides)
     wait_for(lambda: stack.num_checkpoints() >= 1, 1200, lambda: stack.logs("worker"))
-    stack.kill("worker")  # with the flow and the training in it
+    stack.kill("worker", worker)  # with the flow and the training in it
     stack.wait_for_state(run, "Crashed")
     saved = stack.num_checkpoints()
-    stack.docker("pause", stack.container("objects"))  # it answers nobody
+    stack.spoil("500")
     stack.retry(run)
     stack.wait_for_state(run, "Running", "Completed")
     for service in ("database", "prefect", "mlflow"):
         stack.kill(service)
+    stack.docker("pause", stack.container("objects"))  # it answers nobody
+    stack.spoil("slow")
     stack.docker("unpause", stack.container("objects"))
     stack.kill("objects")
     for _ in range(3):  # what was away for longer than its clients ask is a matter of a retry
@@ -226,6 +243,7 @@ def test_a_champion_is_made_while_everything_is_killed_and_is_restored_elsewhere
         stack.retry(run)
     stack.wait_for_state(run, "Completed")
     assert stack.num_checkpoints() > saved
+    stack.spoil("ok")
     assert "aliases and ledgers agree" in " ".join(stack.maintain("rrf", "doctor").split())
     ledger = stack.maintain("rrf", "models", "ledger", "balance")
     assert ledger.count(" promote ") == 1
