@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 _TEMPLATES = Path("infra/workspace")
-_INFRA = ("__init__", "deployments", "ports", "prefect_server", "services", "slurm")
+_INFRA = ("__init__", "deployments", "ports", "prefect_server", "services", "slurm", "worker")
 _COPIED = (
     *("flows/*.py", ".dvc/plots/*.json", "infra/watch/*"),
     *(f"infra/{name}.py" for name in _INFRA),

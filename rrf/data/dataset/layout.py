@@ -220,7 +220,7 @@ def read_norm_stats(root: str | Path | RemotePath) -> dict[str, dict[str, list]]
             f"{path} is missing, so the dataset was never published; "
             f"{again(path, 'publish it by its name in configs/datasets: rrf data stats NAME')}"
         )
-    return atomic.parse_json(path.read_bytes(), path)
+    return atomic.parse_json(path.read_bytes(), str(path))
 
 
 def path_inside(root: _Root, relative: str, where: str) -> _Root:
