@@ -159,6 +159,11 @@ def eval_(
         if fitted_q:
             recorded_evaluation.fitted_q(candidate, fitted_q, out)
         return None
+    if checkpoint.startswith("vla-eval://") and (register or baselines or profile or sign):
+        raise ValueError(
+            f"{checkpoint} is a server, of which nobody knows the weights; leave out --register, "
+            "--baselines, --profile, --sign"
+        )
     gate = _file(gate, "gates") if gate else None
     gate_cfg = _gate(gate, champion, register)
     candidate = _candidate(checkpoint)
@@ -223,6 +228,10 @@ def _candidate(reference: str) -> "Candidate":
     from rrf.cli.policy_reference import locate
     from rrf.evaluation.candidate import candidate_at
 
+    if reference.startswith("vla-eval://"):
+        from rrf.evaluation.vla.remote import candidate_of
+
+        return candidate_of(reference)
     return candidate_at(*locate(reference))
 
 

@@ -42,6 +42,9 @@ def serve(
         str | None, typer.Option(help="Certificate in PEM form, for TLS.")
     ] = None,
     key: Annotated[str | None, typer.Option(help="Private key of the certificate.")] = None,
+    protocol: Annotated[
+        str, typer.Option(help="What clients speak: rrf (openpi's too), or vla-eval.")
+    ] = "rrf",
     max_batch: Annotated[int, typer.Option(help="The most requests that share a pass.")] = 8,
     max_wait_ms: Annotated[
         float, typer.Option(help="The longest wait of a request for others, in milliseconds.")
@@ -75,7 +78,7 @@ def serve(
 
     given = {
         **{"host": host, "port": port, "insecure": insecure, "instruction": instruction},
-        **{"certificate": certificate, "key": key},
+        **{"certificate": certificate, "key": key, "protocol": protocol},
         **{"max_batch": max_batch, "max_wait_ms": max_wait_ms, "rename": _pairs(rename or [])},
     }
     cfg = ServingCfg(**given).override(parse_overrides(overrides or []))

@@ -68,6 +68,13 @@ class ServingCfg(Cfg):
     """The longest time that an answer may take on the server. null for no limit."""
     instruction: str | None = None
     """The instruction of requests that bring none. null to refuse them."""
+    protocol: typing.Literal["rrf", "vla-eval"] = "rrf"
+    """What clients speak: ours, which is openpi's too; or vla-eval's, whose benchmarks ask for one
+    action at a time (`rrf.serving.vla_eval`)."""
+    execute_steps: int = 1
+    """For vla-eval: how many actions of a chunk are executed before the policy is asked again."""
+    resize: bool = False
+    """For vla-eval: resize pictures of another size than the policy's, bilinearly."""
     rename: dict[str, str] = {}
     """Keys of requests and the inputs of the policy that they stand for, besides those that
     `rrf.serving.requests` knows: {observation/wrist_image: observation.images.wrist}."""
@@ -75,7 +82,7 @@ class ServingCfg(Cfg):
     def __post_init__(self):
         if not 0 <= self.port <= 65535:
             raise ValueError(f"port is {self.port}, allowed: 0 to 65535")
-        require_at_least_one(self, "max_batch", "max_connections")
+        require_at_least_one(self, "max_batch", "max_connections", "execute_steps")
         require_positive(
             self,
             "max_message_mb",

@@ -1,6 +1,7 @@
 """Episodes that clients announce: their messages, and those of which nothing is heard any more."""
 
 import asyncio
+import collections
 import dataclasses
 import logging
 import time
@@ -32,6 +33,8 @@ class Conversation:
     """float [D], observations of this episode outside of the training's states, by dimension."""
     num_seen: int = 0
     """Observations of this episode."""
+    actions: collections.deque[np.ndarray] = dataclasses.field(default_factory=collections.deque)
+    """What is left of a chunk, for clients that ask for one action at a time."""
     asked_s: float | None = None
     """When the last request came, by a clock that nobody sets."""
 
@@ -44,6 +47,7 @@ class Conversation:
         """Let the next observations belong to none."""
         self.episode, self.player, self.guards = None, None, 0
         self.outside, self.num_seen = None, 0
+        self.actions.clear()
 
     def see(self, state: np.ndarray | None) -> None:
         """Note an observation of the episode."""

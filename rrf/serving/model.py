@@ -166,7 +166,7 @@ def serve_checkpoint(
     announce = _announcement(label, device, token, time.perf_counter() - begin, say)
     cast = Cast(player, lambda _: standing.revoked) if standing else Cast(player)
     with open_book(standing.name if standing else f"checkpoint-{player.digest[:12]}") as book:
-        server = PolicyServer(cfg, cast, token, book)
+        server = _server(cfg)(cfg, cast, token, book)
 
         async def serve() -> None:
             if standing:
@@ -207,7 +207,7 @@ def serve_model(
     announce = _announcement(label, device, token, time.perf_counter() - begin, say)
     cast = Cast(player)
     with open_book(registry.name) as book:
-        server = PolicyServer(cfg, cast, token, book)
+        server = _server(cfg)(cfg, cast, token, book)
         follower = Follower(
             registry, cast, load, server.start, book, server.metrics, cfg.registry_s
         )
@@ -218,6 +218,15 @@ def serve_model(
 
         asyncio.run(serve())
     say("every accepted request was answered; goodbye")
+
+
+def _server(cfg: ServingCfg) -> type[PolicyServer]:
+    """The class of servers that speaks what clients speak."""
+    if cfg.protocol == "rrf":
+        return PolicyServer
+    from rrf.serving.vla_eval import VlaEvalServer
+
+    return VlaEvalServer
 
 
 def _announcement(

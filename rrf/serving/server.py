@@ -200,8 +200,7 @@ class PolicyServer:
         talk = self._open[connection] = Conversation()
         self.metrics.connections.inc()
         try:
-            metadata = {**self._cast.champion.metadata, EPISODES: self._episodes is not None}
-            await self._send(connection, pack(metadata))
+            await self._greet(connection)
             while (message := await self._receive(connection)) is not None:
                 if not await self._reply(connection, talk, message):
                     return
@@ -213,6 +212,10 @@ class PolicyServer:
         finally:
             self._open.pop(connection)
             self.metrics.connections.dec()
+
+    async def _greet(self, connection: ServerConnection) -> None:
+        metadata = {**self._cast.champion.metadata, EPISODES: self._episodes is not None}
+        await self._send(connection, pack(metadata))
 
     async def _receive(self, connection: ServerConnection) -> str | bytes | None:
         """The next message; None after a goodbye."""

@@ -8,6 +8,7 @@ Legend: B running episodes, H steps in an action chunk, A action dimension.
 """
 
 import collections
+import contextlib
 import dataclasses
 import datetime
 import time
@@ -25,11 +26,16 @@ from rrf.evaluation.cpu_time import cpu_seconds
 from rrf.evaluation.protocols.base import OnEpisode
 from rrf.evaluation.results import EpisodeResult, Evaluation
 from rrf.evaluation.vla.execution import Acting
+from rrf.evaluation.vla.remote import RemotePolicy
 
 if typing.TYPE_CHECKING:
     from rrf.evaluation.vla.configs import ProtocolCfg
 
 Jobs = collections.deque[InitialState]
+
+
+class _Rule(typing.Protocol):
+    def act(self, episodes: Sequence[Acting]) -> np.ndarray: ...
 
 
 @dataclasses.dataclass
@@ -67,7 +73,25 @@ def evaluate(
             or Inf.
     """
     _check_fit(policy, env, protocol)
+    if isinstance(policy, RemotePolicy):
+        with contextlib.closing(policy.rule(protocol)) as rule:
+            return _evaluate(
+                policy, rule, env, protocol, on_episode, checkpoint_digest, label, known
+            )
     rule = protocol.execution.build(policy, protocol)
+    return _evaluate(policy, rule, env, protocol, on_episode, checkpoint_digest, label, known)
+
+
+def _evaluate(
+    policy,
+    rule: "_Rule",
+    env: VecEnv,
+    protocol: "ProtocolCfg",
+    on_episode: OnEpisode | None,
+    checkpoint_digest: str,
+    label: str,
+    known: Sequence[EpisodeResult],
+) -> Evaluation:
     wall, cpu = time.perf_counter(), cpu_seconds()
     states = protocol.initial_states()
     done = {e.initial_state: e for e in known if e.initial_state in set(states)}
@@ -119,7 +143,7 @@ def _check_fit(policy, env: VecEnv, protocol: "ProtocolCfg") -> None:
         raise ValueError(
             f"the policy does not fit protocol '{protocol.name}' and its execute_steps: it {misfit}"
         )
-    if policy.action_dim != env.action_dim:
+    if policy.action_dim not in (None, env.action_dim):
         raise ValueError(
             f"the policy has {policy.action_dim} action dimensions, but the environment has "
             f"{env.action_dim}"
