@@ -5,13 +5,14 @@ baseline-*.json) and from what only the caller knows: the lineage, the training 
 champion's evaluation.
 """
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import yaml
 from markupsafe import Markup
 
-from rrf import atomic
+from rrf import __version__, atomic
 from rrf.config import readable
 from rrf.evaluation.action_metrics import ACTION_METRICS
 from rrf.evaluation.gates.regression import WorseTask, worse_tasks
@@ -52,6 +53,9 @@ def write_report(
 ) -> Path:
     """Write `<folder>/report.html` from the evaluation in `folder`; returns its path.
 
+    A page that already shows all of this stays, with the links that it has: its charts take two
+    seconds of CPU.
+
     Args:
         folder: Evaluation directory written by `rrf eval`. It also has a verdict-*.json of each
             gate that has judged the evaluation.
@@ -70,7 +74,22 @@ def write_report(
     baselines = readable(sorted(folder.glob(BASELINE)), Evaluation.load)
     others += [(_title(path.stem), baseline) for path, baseline in baselines.items()]
     worse = [(title, tasks) for title, e in others if (tasks := worse_tasks(evaluation, e))]
-    lineage = lineage or Lineage()
+    lineage, videos = lineage or Lineage(), _videos(evaluation, folder)
+    shown = (
+        __version__,
+        subject,
+        evaluation.to_dict(),
+        [verdict.to_dict() for verdict in verdicts],
+        [(title, other.digest) for title, other in others],
+        lineage.to_dict(),
+        config,
+        {name: list(points) for name, points in (curves or {}).items()},
+        sorted(links or ()),
+        videos,
+    )
+    mark = f"<!-- {hashlib.sha256(repr(shown).encode()).hexdigest()} -->\n"
+    if _ends_with(folder / REPORT, mark):
+        return folder / REPORT
     page = render(
         "evaluation/reports/report.html",
         title=f"Evaluation of {subject or evaluation.policy or evaluation.checkpoint_digest[:12]}",
@@ -89,7 +108,7 @@ def write_report(
         metrics=_metrics(evaluation) if evaluation.mean_metrics() else None,
         served=_served(evaluation),
         comparisons=[_paired(evaluation, title, other) for title, other in others],
-        videos=_videos(evaluation, folder),
+        videos=videos,
         charts=_charts(curves or {}),
         lineage=_lineage(evaluation, lineage),
         missing=lineage.missing,
@@ -97,8 +116,12 @@ def write_report(
         | {key: _as_text(value) for key, value in evaluation.protocol.items() if key != "type"},
         config=config and yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True),
     )
-    atomic.write_text(folder / REPORT, page)
+    atomic.write_text(folder / REPORT, f"{page}\n{mark}")
     return folder / REPORT
+
+
+def _ends_with(file: Path, mark: str) -> bool:
+    return file.is_file() and file.read_bytes().endswith(mark.encode())
 
 
 def _headline(evaluation: Evaluation) -> dict[str, str]:

@@ -132,7 +132,22 @@ def test_names_of_tasks_and_curves_are_only_text_and_the_page_is_the_same_every_
     assert "script" not in page.tags
     for words in (f"{odd}, initial state", f"Evaluation of {odd}", f"{odd}: {odd}", f" {odd} 5/5"):
         assert words in " ".join(page.text.split())
+    (folder / "report.html").unlink()
     assert write_report(folder, **facts).read_text() == text
+
+
+def test_a_page_that_shows_the_same_already_is_not_drawn_again(folder):
+    facts: dict = {"lineage": LINEAGE, "curves": CURVES, "links": {"flow run": "run/1"}}
+    first = write_report(folder, **facts).stat()
+    path = write_report(folder, **facts | {"links": {"flow run": "run/2"}})
+    assert path.stat().st_ino == first.st_ino
+    assert "run/1" in path.read_text()
+    for change in ({"links": {}}, {"subject": "another"}, {"curves": {}}, {"lineage": None}):
+        facts |= change
+        before = path.read_text()
+        assert write_report(folder, **facts).read_text() != before
+    path.write_text("not ours")
+    assert "success, all tasks" in write_report(folder, **facts).read_text()
 
 
 def test_a_verdict_on_an_earlier_evaluation_is_left_out(folder):
