@@ -221,6 +221,8 @@ def down(console: Console) -> None:
     """
     service_records.require_this_node(_SERVICES)
     for name in _SERVICES:
+        if name == "metrics" and service_records.read(name) is None:
+            continue  # it is one for those who want it
         with console.status(f"{name} is stopping"):
             was_running = end_service(name)
         service_records.path(name).unlink(missing_ok=True)

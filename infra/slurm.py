@@ -54,7 +54,7 @@ from rrf.config import Cfg, configclass, first_error
 
 POOL, TYPE = "slurm", "rrf-slurm"
 QUEUED = "Queued"
-"""State of a run whose job waits in Slurm's queue; `infra.deployments` lets it wait."""
+"""State of a run whose job waits in Slurm's queue; `flows.leftovers` lets it wait."""
 FILE = Path("infra/slurm.yaml")
 _PREFIX, _NO_JOB = "rrf-", "none"
 _WAITS = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT")

@@ -56,7 +56,7 @@ def ran(home, monkeypatch) -> list[tuple]:
     seen = []
     checkpoint = home / ".rrf/runs/cartpole-ppo-0a1b2c3d4e5f/global_step_3"
 
-    def run(step: str, words: list[str], env: dict[str, str]) -> list[str]:
+    def run(step: str, words: list[str], env: dict[str, str], *_: object) -> list[str]:
         seen.append((step, task_run.name, flow_run.name, commands._environment() | env))
         if step == "rl":
             client = store.connect()
@@ -206,7 +206,7 @@ def test_a_night_is_an_mlflow_run_and_a_bad_one_fails_until_it_is_acknowledged(
     checkpoint = home / ".rrf/runs/cartpole-ppo-0a1b2c3d4e5f/global_step_3"
     make_evaluation(home / "bad", checkpoint, solved=8)
 
-    def evaluate_badly(step: str, words: list[str], env: dict[str, str]) -> list[str]:
+    def evaluate_badly(step: str, words: list[str], env: dict[str, str], *_: object) -> list[str]:
         Outcome(0, None, {"evaluation": str(home / "bad")}).write(Path(words[-1]))
         return []
 

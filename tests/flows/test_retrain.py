@@ -41,7 +41,7 @@ ASKED = {
 class Deployed(Commands):
     """Also in place of `rrf logs ingest`, and of the training that follows."""
 
-    def __call__(self, step, command, env):
+    def __call__(self, step, command, env, stop_when=None):
         words, path = command[3:-2], command[-1]
         if words[:2] == ["logs", "ingest"]:
             self.ran.append((step, words))

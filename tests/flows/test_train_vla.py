@@ -51,7 +51,9 @@ class Commands:
     def __init__(self, root: Path):
         self.root, self.ran, self.seed = root, [], 0
 
-    def __call__(self, step: str, command: list[str], env: Mapping[str, str]) -> list[str]:
+    def __call__(
+        self, step: str, command: list[str], env: Mapping[str, str], stop_when: object = None
+    ) -> list[str]:
         words = command[3:]  # behind `python -m rrf.cli`
         if command[2] == "flows.dvc_command":
             self.ran.append((step, words[1:]))
