@@ -49,7 +49,7 @@ PRIORITIES = {"high": 1, USUAL: 2, NIGHTLY: 3}
 """Queue of the work pool -> its priority, where nobody has set another one. 1 goes first."""
 LEASE_S = 60
 VISIBLE = "CUDA_VISIBLE_DEVICES"
-_SLURM_JOB = "SLURM_JOB_ID"
+_OWN = ("SLURM_JOB_ID", "RRF_OWN_GPUS")
 _ORDER = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}  # the numbers that nvidia-smi shows
 _DEVICES = Path("/dev")
 _WAIT_S, _TRY_S = 0.2, 5.0
@@ -91,11 +91,8 @@ class Card:
     """The variables with which a command sees this card and no other."""
     wanted: Callable[[], str] = _never
     """Why the run has to give it back now; empty while it may go on."""
-
-    @property
-    def num_gpus(self) -> int:
-        """How many cards it is: 0 or 1."""
-        return int(VISIBLE in self.env)
+    num_gpus: int = 0
+    """How many cards it is."""
 
 
 def on_gpu(work: Callable[[Card], Result]) -> Result:
@@ -115,13 +112,14 @@ def gpu_slot() -> Iterator[Card]:
     """Hold a GPU of this machine; waits for it as long as needed.
 
     On a machine without a GPU, this is the right to be the only heavy job, and the variables are
-    none. A job of Slurm has its cards from Slurm and waits for nobody.
+    none. A job of Slurm, or of Kubernetes (`RRF_OWN_GPUS`), has its cards already and does not
+    wait.
 
     Raises:
         ValueError: If `RRF_MACHINE` is no name for a machine.
     """
-    if os.environ.get(_SLURM_JOB):
-        yield Card({})
+    if any(os.environ.get(name) for name in _OWN):
+        yield Card({}, num_gpus=len(cards()) if os.environ.get(VISIBLE) else 0)
         return
     names, (priority, gives_way) = cards(), _priority()
     create(gpu_limit(), num_gpus())
@@ -132,7 +130,7 @@ def gpu_slot() -> Iterator[Card]:
             yield Card({}, wanted)
             return
         _say(f"holds GPU {name} of {machine()}")
-        yield Card({VISIBLE: name} | _ORDER, wanted)
+        yield Card({VISIBLE: name} | _ORDER, wanted, num_gpus=1)
 
 
 def _take(held: contextlib.ExitStack, names: Sequence[str], priority: int) -> str:

@@ -39,11 +39,13 @@ def test_cards_are_counted_where_no_variable_names_them(tmp_path, monkeypatch):
     assert (slots.cards(), slots.num_gpus()) == ([], 1)
 
 
-def test_a_job_of_slurm_has_its_cards_already_and_asks_no_server(home, monkeypatch):
-    monkeypatch.setenv("SLURM_JOB_ID", "7")
+@pytest.mark.parametrize("variable", ["SLURM_JOB_ID", "RRF_OWN_GPUS"])
+def test_a_job_of_a_cluster_has_its_cards_already_and_asks_no_server(home, monkeypatch, variable):
+    monkeypatch.setenv(variable, "7")
     monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:9/api")  # nobody is there
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,5")
     with slots.gpu_slot() as card:
-        assert (card.env, card.num_gpus, card.wanted()) == ({}, 0, "")
+        assert (card.env, card.num_gpus, card.wanted()) == ({}, 2, "")
 
 
 def test_a_machine_has_a_limit_of_its_own(home, monkeypatch):
