@@ -220,7 +220,9 @@ def serve(
                 _wait()
             else:
                 _serve_policies(players, session, cfg, robot_token, study)
-    typer.echo(f"stopped; go on with: rrf trial serve {study}")
+        is_over = session.is_over
+    then = f"the study is over: rrf trial report {study}"
+    typer.echo(then if is_over else f"stopped; go on with: rrf trial serve {study}")
 
 
 def _players(plan: "Plan", cfg: object, device: str) -> "dict[str, Player]":
@@ -311,6 +313,7 @@ def submit(
 ) -> dict:
     """Store a study's results with the versions of its model, where a promotion looks for them."""
     from rrf.evaluation.trials.report import text
+    from rrf.evaluation.trials.results import standing
     from rrf.registry import trials
 
     record, folder = _read(study, early)
@@ -318,10 +321,12 @@ def submit(
     if not plan.model:
         raise ValueError(f"study '{study}' has no model, so there is no ledger for its results")
     typer.echo(text(record), nl=False)
+    verdicts = standing(record).verdicts
     trials.submit(record, plan.secret(folder), folder / "results")
     typer.echo(f"the results are with the versions of {plan.model}")
     for arm in plan.candidates:
-        typer.echo(f"to promote {arm.name}: rrf models promote {plan.model} {arm.version}")
+        if verdicts[arm.name].passed:
+            typer.echo(f"to promote {arm.name}: rrf models promote {plan.model} {arm.version}")
     return {"study": study, "model": plan.model}
 
 

@@ -41,7 +41,6 @@ _DONE = {
     "stage": "waits for approvals",
     "approve": "approved",
     "release": "acts as a canary",
-    "trial": "tried on a robot",
 }
 """What is done to a version."""
 _PAST = {
@@ -290,6 +289,8 @@ def _change(entry: Entry) -> str:
         return f"ledger repaired, {len(entry.lost or ())} entries lost"
     if entry.conclusion:
         return f"release of version {entry.version} ended: {entry.conclusion['outcome']}"
+    if entry.trial:
+        return f"trials planned: {entry.trial['study']}"
     if entry.release and entry.release["shadow"]:
         return f"version {entry.version} computes as a shadow"
     return f"version {entry.version} {_DONE[entry.action]}"

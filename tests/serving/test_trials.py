@@ -89,6 +89,8 @@ def test_the_arm_of_the_trial_answers_and_nothing_says_which_one_it_is(robot, fo
         actions = client.infer(request(1, 2, 3))
         acted[turn] = int(np.sign(actions[0, 0]))
         client.end_episode(success=False)  # what the robot thinks decides nothing
+        with pytest.raises(RequestRefusedError, match="has had its episode"):
+            client.begin_episode(id=f"again-{number}")
         session.score(turn, said(number))
     assert not {"old", "new"} & set(str(client.metadata).split("'"))
     state = Record(folder).state

@@ -189,7 +189,7 @@ class Record:
         """An episode begins at the policy server; returns the turn that it belongs to.
 
         Raises:
-            ConflictError: If no trial runs.
+            ConflictError: If no trial runs, or it has had another episode.
         """
         turn = self.state.turn
         if turn is None or self.state.begun is None:
@@ -200,7 +200,12 @@ class Record:
             raise ConflictError(
                 f"the answer to trial {turn.id} was undone; answer it again before a robot begins"
             )
-        if episode not in self.state.episodes:
+        if self.state.episodes and episode not in self.state.episodes:
+            raise ConflictError(
+                f"trial {turn.id} has had its episode; the operator says how it ended, or marks it "
+                "as invalid to play it again"
+            )
+        if not self.state.episodes:
             self._append("played", trial=turn.id, episode=_text("episode", episode, 128))
         return turn
 
