@@ -352,7 +352,7 @@ def _require(
 def did_you_mean(name: str, names: Iterable[str]) -> str:
     """The end of an error about an unknown name: the closest known name, or else all of them, or
     the nearest of very many."""
-    known = sorted(names)
+    known, name = sorted(names), str(name)  # of YAML, a key may be null or a number
     close = closest(name, known)
     if not close and len(known) > _MOST_NAMES:
         nearest = difflib.get_close_matches(name, known, n=5, cutoff=0)
@@ -362,7 +362,7 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
 
 def closest(name: str, names: Iterable[str]) -> str | None:
     """The entry of `names` that `name` is most likely a typo of, if any is close enough."""
-    return next(iter(difflib.get_close_matches(name, sorted(names), n=1, cutoff=_CLOSE)), None)
+    return next(iter(difflib.get_close_matches(str(name), sorted(names), n=1, cutoff=_CLOSE)), None)
 
 
 def _takes_bool(cls, name: str) -> bool:

@@ -257,6 +257,13 @@ def test_a_value_that_yaml_cannot_make_is_named_with_its_file(tmp_path, content)
             parse_overrides([content.decode().replace(": ", "=")])
 
 
+def test_a_key_that_is_no_text_is_unknown_like_any_other():
+    for key in (None, 3, 2.5, True):
+        with pytest.raises(ValueError, match=f"has no field '{key}'"):
+            Shared.from_dict({key: 1})
+        assert did_you_mean(key, ["none", "other"]).startswith("; ")
+
+
 BOMB = "a: &a [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]\n" + "".join(
     f"{new}: &{new} [{', '.join(['*' + old] * 10)}]\n"
     for old, new in zip("abcdefghijklmno", "bcdefghijklmnop", strict=True)

@@ -99,7 +99,7 @@ def raw(public: str) -> bytes:
     """The 32 bytes of a public key. Raises ValueError if it is none."""
     try:
         content = base64.b64decode(public.removeprefix(_PREFIX), validate=True)
-    except binascii.Error:
+    except ValueError:  # also of what is no ASCII
         content = b""
     if not public.startswith(_PREFIX) or len(content) != 32:
         raise ValueError(f"{public!r} is no public key; one looks like {_PREFIX}AbC…=")

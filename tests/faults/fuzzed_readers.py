@@ -1,6 +1,5 @@
 """The readers that `tests.faults.fuzzing` tries: of files, of a store, of a connection."""
 
-import dataclasses
 import typing
 from collections.abc import Callable
 from pathlib import Path
@@ -55,8 +54,8 @@ def _configs(home: Path) -> list[Target]:
         )
     }
     people = {
-        "people": [{"name": "ann", "key": "ssh-ed25519 AAAA"}],
-        "models": {"*": {"approvals": 1}},
+        "keys": [{"name": "ann", "public": "ed25519:" + "A" * 43 + "="}],
+        "models": {"signed-*": {"approvals": 1}},
     }
     read: dict[str, tuple[typing.Any, Callable[[], typing.Any]]] = {
         "gates/g.yaml": (gate | {"protocol": "p"}, lambda: load_gate(configs / "gates/g.yaml")),
@@ -66,7 +65,7 @@ def _configs(home: Path) -> list[Target]:
             lambda: load_protocol(configs / "protocols/states.yaml"),
         ),
         "releases/policy.yaml": ({"share": 0.2, "margin": 0.1}, lambda: load_rules("policy")),
-        "retention.yaml": ({"days": 30}, retention.load),
+        "retention.yaml": ({"days": {"run": 30}, "keep_versions": 3}, retention.load),
         "nightly.yaml": (
             {"rows": [{"models": ["*"], "protocols": ["p"]}], "speeds": []},
             matrix.load,
@@ -142,7 +141,9 @@ def _documents(home: Path) -> list[Target]:
             manifest_of_log,
             as_json,
         ),
-        Target("entry of the ledger", dataclasses.asdict(ledger.entries[1]), entry_after, as_json),
+        Target(
+            "entry of the ledger", atomic.parse_json(ledger.entries[1].text()), entry_after, as_json
+        ),
         Target(
             "evaluation",
             report.to_dict(),
