@@ -44,6 +44,8 @@ class PairTest:
 def same_conditions(evaluation: Evaluation) -> str:
     """A key that evaluations share whose episodes can be paired: protocol, simulator's versions."""
     protocol = parse_protocol(evaluation.protocol)
+    if protocol.is_sequential:  # trials of another study are of another day
+        return protocol.hash
     return f"{protocol.base_hash} {sorted(protocol.versions.items())}"
 
 

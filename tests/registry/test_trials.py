@@ -12,10 +12,13 @@ from rrf.cli import app
 from rrf.evaluation.results import Evaluation
 from rrf.evaluation.trials.plan import Plan, folder_of
 from rrf.evaluation.trials.record import Record, hold
+from rrf.identity import keys, trust
+from rrf.identity.trust import ModelTrustCfg
 from rrf.mlflow_store import store
 from rrf.registry import evidence, promotion, registration, trials
 from rrf.registry.lineage_sources import collect_lineage
 from tests.evaluation.trials.studies import answer, play, write_configs
+from tests.people import no_keys, people  # noqa: F401 (fixtures)
 from tests.registry.conftest import NAME, aliases, copy_of, make_checkpoint, new_run
 
 RATES = {"only": 0.95, "champion": 0.5, "better": 1.0, "worse": 0.0, "equal": 0.5}
@@ -214,3 +217,42 @@ def test_results_are_shown_early_only_if_that_is_recorded(model, run_id):
     assert "looked at before it was over: after 5 trials" in said
     assert "equal (policy/2): 1.000" in said
     assert Record(folder_of("second")).lines[-1]["event"] == "look"
+
+
+@pytest.mark.slow
+def test_a_plan_is_signed_where_signatures_are_asked_for(model, run_id, request, monkeypatch):
+    cfg = request.getfixturevalue("people")
+    version(model, run_id, 2)
+    end = promotion.ledger_of(NAME).end
+    rules = ModelTrustCfg(allowed={"trial": ["alice"]}, believed_until={NAME: end})
+    trust.save(cfg.replace(models={NAME: rules}))
+    arms = {"champion": f"{NAME}/1", "better": f"{NAME}/2"}
+    planned(model, "second", **arms)
+    entry = promotion.ledger_of(NAME).entries[-1]
+    assert (entry.action, entry.actor, bool(entry.signature)) == ("trial", "alice", True)
+    monkeypatch.setenv(keys.NAME_VARIABLE, "bob")
+    with pytest.raises(ValueError, match="signed by bob, who may not trial here"):
+        planned(model, "third", **arms)
+    monkeypatch.setenv(keys.NAME_VARIABLE, "alice")
+    played("second")
+    rrf("trial", "submit", "second")
+    assert promotion.promote(NAME, "2").champion == "2"
+
+
+@pytest.mark.slow
+def test_a_killed_plan_is_completed_by_planning_it_again(model, run_id, monkeypatch):
+    version(model, run_id, 2)
+    arms = {"champion": f"{NAME}/1", "better": f"{NAME}/2"}
+
+    def killed(plan):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(trials, "register", killed)
+        with pytest.raises((KeyboardInterrupt, AssertionError)):
+            planned(model, "second", **arms)
+    made = Plan.load(folder_of("second"))
+    with pytest.raises(ValueError, match="is not in the ledger of 'policy'; write it there before"):
+        trials.check_planned(made)
+    assert planned(model, "second", **arms) == made
+    trials.check_planned(made)

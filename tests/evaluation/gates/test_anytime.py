@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 
+from rrf.evaluation.comparison import pair_tests
 from rrf.evaluation.gates.anytime import bounds, log_e_above, log_e_below, log_e_pairs
 from rrf.evaluation.gates.decision import Rival, decide
 from rrf.evaluation.protocols.limits import MeanLimitCfg
@@ -95,6 +96,14 @@ def test_arms_of_different_trials_are_not_compared():
     other.protocol_hash = PROTOCOL.from_dict(other.protocol).hash
     with pytest.raises(ValueError, match="not arms of the same trial"):
         decide(evaluation(np.ones((12, 2))), GATE, Rival(other))
+
+
+def test_trials_of_different_studies_are_not_paired_in_comparisons():
+    one, other = evaluation(np.ones((3, 2))), evaluation(np.zeros((3, 2)), "x")
+    assert pair_tests({"one": one, "other": other})[0].losses == 6
+    other.protocol["study"] = "another"
+    with pytest.raises(ValueError, match="cannot be paired"):
+        pair_tests({"one": one, "other": other})
 
 
 def test_a_gate_of_trials_has_one_look():

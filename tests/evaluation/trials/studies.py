@@ -62,7 +62,7 @@ def answer(record, number, success, **more) -> None:
 def play(record, rates, seed=0, most=10_000) -> None:
     """Answer trials until the study is over: arms solve them with these rates."""
     chance = random.Random(seed)
-    for number in range(most):
+    for _ in range(most):
         if standing(record).is_over:
             return
-        answer(record, number, chance.random() < rates[record.state.turn.slot.arm])
+        answer(record, len(record.lines), chance.random() < rates[record.state.turn.slot.arm])
