@@ -37,6 +37,11 @@ FAULTS = {
     "log-ingest": "work_cases:Ingest",
     "dvc-push": "work_cases:Push",
     "dvc-pull": "work_cases:Pull",
+    "full-disk-promotion": "full_disk:PromotionOnFullDisk",
+    "full-disk-registration": "full_disk:RegistrationOnFullDisk",
+    "full-disk-training": "full_disk:TrainingOnFullDisk",
+    "full-disk-log-upload": "full_disk:UploadOnFullDisk",
+    "full-disk-log-ingest": "full_disk:IngestOnFullDisk",
 }
 """Name on the command line -> the class below `tests.faults` that says what is done."""
 
@@ -46,7 +51,7 @@ def measure(name: str, bench: Bench) -> list[dict]:
     module, _, kind = FAULTS[name].partition(":")
     case = getattr(importlib.import_module(f"tests.faults.{module}"), kind)()
     seeds = range(bench.size(bench.options.seeds, 2))
-    known = {each.seed: each for each in _known(case.name)} if bench.saves else {}
+    known = {each.seed: each for each in _known(case.fault)} if bench.saves else {}
     with Stopwatch() as watch, tempfile.TemporaryDirectory() as scratch:
         missing = [seed for seed in seeds if seed not in known]
         trial = case.trial(Path(scratch)) if missing else None
@@ -56,6 +61,8 @@ def measure(name: str, bench: Bench) -> list[dict]:
             print(json.dumps(dataclasses.asdict(known[seed])), flush=True)
             if bench.saves:
                 _append(known[seed])
+        if trial:
+            trial.close()
     survivals = [known[seed] for seed in seeds]
     row = bench.number(
         f"fault_{name.replace('-', '_')}",

@@ -75,6 +75,23 @@ def table(numbers: list[dict]) -> str:
     return markdown.table(columns, rows)
 
 
+def faults(rows: list[dict]) -> str:
+    """What was done to running work, and how often nothing was wrong afterwards."""
+    cells = [
+        (
+            row["fault"],
+            f"{row['value']:g} of {len(row['seeds'])}",
+            f"{row['faults']}",
+            f"{row['undisturbed_s']:g} s" if "undisturbed_s" in row else "",
+            f"`{row['command']}`",
+            f"{row['commit']}, {row['date']}",
+        )
+        for row in rows
+    ]
+    columns = ("fault", "runs survived", "faults", "work alone", "measured by", "commit, date")
+    return markdown.table(columns, cells)
+
+
 def _ratio(row: dict) -> str:
     return f"{row['ratio']:g}×" if row["ratio"] is not None else ""
 
@@ -111,6 +128,7 @@ def pages() -> dict[Path, str]:
             "families": headline_page.families(),
             "recordings": recordings.table(results.get(recordings.RESULTS, [])),
         },
+        docs / "security.md": {"faults": faults([row for row in numbers if row.get("fault")])},
         docs / "locomotion.md": {
             "algorithms": rl_algorithms.overview(algorithms),
             "precision": _precision(),

@@ -126,14 +126,14 @@ class CanaryTrial(Trial):
         shutil.copytree(self.home, self._start, symlinks=True)
         (self._start / "modules.json").write_text("[]")
         for number in range(2):  # the second time, everything is imported
-            self.usual_s = self._played([], Survival(case.name, -1, [], 0))
+            self.usual_s = self._played([], Survival(case.fault, -1, [], 0))
             if number == 0:
                 import_all(json.loads((self.home / "modules.json").read_text()))
                 (self._start / "modules.json").unlink()
 
     def survive(self, seed: int) -> Survival:
         rng, began = random.Random(f"{self.case.name} {seed}"), time.monotonic()
-        survival = Survival(self.case.name, seed, [], 0)
+        survival = Survival(self.case.fault, seed, [], 0)
         moments_s = sorted(rng.random() * self.usual_s for _ in range(KILLS))
         try:
             self._played(moments_s, survival)

@@ -90,7 +90,7 @@ class Trial:
 
     def __init__(self, case: Killed, folder: Path):
         self.case, self.home, self._start = case, folder / "home", folder / "start"
-        self.home.mkdir(parents=True)
+        self.home.mkdir(parents=True, exist_ok=True)
         self._in_fork(lambda: case.prepare(self.home))
         shutil.copytree(self.home, self._start, symlinks=True)
         import_all(self._in_fork(lambda: (case.work(self.home), [*sys.modules])[1]))
@@ -104,17 +104,23 @@ class Trial:
     def survive(self, seed: int) -> Survival:
         """Kill the work at the moments of a seed, and see."""
         rng, began = random.Random(f"{self.case.name} {seed}"), time.monotonic()
-        survival = Survival(self.case.name, seed, [], 0)
+        survival = Survival(self.case.fault, seed, [], 0)
         try:
             self._kill(rng, survival)
             self._in_fork(lambda: self.case.work(self.home))
-            state = self._in_fork(lambda: self.case.state(self.home))
-            if state != self.undisturbed:
-                survival.problem = f"another result: {_difference(self.undisturbed, state)}"
+            self._compare(survival)
         except AssertionError as error:
             survival.problem = str(error)
         survival.wall_s = time.monotonic() - began
         return survival
+
+    def close(self) -> None:
+        """Let go of what is no file in the folder."""
+
+    def _compare(self, survival: Survival) -> None:
+        state = self._in_fork(lambda: self.case.state(self.home))
+        if state != self.undisturbed:
+            survival.problem = f"another result: {_difference(self.undisturbed, state)}"
 
     def _kill(self, rng: random.Random, survival: Survival) -> None:
         longest_s = self.usual_s
