@@ -44,6 +44,7 @@ class Checkout:
             "RRF_KEY": "worker",
             "RRF_PREFECT_PORT": str(self.prefect_port),
             "RRF_MLFLOW_PORT": str(self.mlflow_port),
+            "RRF_METRICS_PORT": str(ports.free()),
             "PREFECT_API_URL": self.api,
             "PREFECT_HOME": str(root / ".rrf" / "prefect"),
         }

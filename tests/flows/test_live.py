@@ -14,6 +14,8 @@ import stat
 import subprocess
 import sys
 import threading
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -401,3 +403,21 @@ def test_up_mends_a_server_whose_launcher_was_killed(live: Checkout, monkeypatch
     assert after["pid"] != before["pid"]
     assert live.run(sys.executable, "-m", "infra.services", "status").count("✓") == 3
     assert "train-vla" in live.run("prefect", "deployment", "ls")
+
+
+@pytest.mark.slow
+def test_metrics_are_a_service_for_who_asks_for_them(live: Checkout):
+    up = [sys.executable, "-m", "infra.services", "up"]
+    assert "metrics" not in live.run(*up)
+    port = live.env["RRF_METRICS_PORT"]
+    page = f"http://127.0.0.1:{port}/metrics"
+    assert page in live.run(*up, "--metrics")
+    assert f"port {port}" in live.run(sys.executable, "-m", "infra.services", "status")
+    with pytest.raises(urllib.error.HTTPError, match="401"):
+        urllib.request.urlopen(page, timeout=60)
+    with urllib.request.urlopen(urllib.request.Request(page, headers=live.login())) as answer:
+        assert b"rrf_registry_up 1.0" in answer.read()
+    record = json.loads((live.root / ".rrf/pids/metrics.json").read_text())
+    os.kill(record["pid"], signal.SIGKILL)
+    wait_for(lambda: not is_running(record["pid"]))
+    assert page in live.run(*up)  # what has ended is started again
