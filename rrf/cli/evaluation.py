@@ -279,6 +279,8 @@ def _write(
             evidence.show_in_run(run_id, evaluation)
     else:
         typer.echo(f"reused {summary(finished)}")
+        if not (folder / REPORT).is_file():  # it was killed before its videos, or between them
+            evaluator.film(candidate, finished, folder, num_videos)
     for report in evaluator.baselines(candidate, folder) if baselines else ():
         typer.echo(summary(report))
     # An existing report is kept, because it may show more: the gate's verdict, training curves.

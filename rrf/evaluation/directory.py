@@ -102,7 +102,14 @@ class Evaluator:
             evaluation = self._runner.evaluate(candidate, self.resources, on_episode, known)
         evaluation.source_digest, evaluation.surroundings = source, self._surroundings()
         evaluation.save(folder / FILE_NAME)
-        limit = protocol.num_videos if num_videos is None else num_videos
+        self.film(candidate, evaluation, folder, num_videos)
+        return evaluation
+
+    def film(
+        self, candidate: Candidate, evaluation: Evaluation, folder: Path, num_videos: int | None
+    ) -> None:
+        """Write the videos of an evaluation to `folder`, and which they are; see `evaluate`."""
+        limit = self.protocol.num_videos if num_videos is None else num_videos
         try:
             evaluation.videos = self._runner.film(
                 candidate, evaluation, limit, folder, self.resources
@@ -110,7 +117,6 @@ class Evaluator:
         except (ValueError, OSError) as error:
             self.say(f"warning: no videos: {error}")
         evaluation.save(folder / FILE_NAME)
-        return evaluation
 
     def baselines(self, candidate: Candidate, folder: Path) -> list[Evaluation]:
         """Evaluate the protocol's baselines that are not in `folder` yet; returns their reports."""
