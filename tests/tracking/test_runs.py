@@ -287,13 +287,13 @@ def test_what_could_not_be_sent_is_kept_and_sent_when_the_run_is_resumed(home, r
 
 def test_what_a_killed_run_has_not_sent_is_sent_by_the_next_one_and_only_once(home, run_dir):
     program = f"""
-        import os, pathlib, signal, sqlite3
+        import os, pathlib, signal, sqlite3, time
         from rrf.tracking.mlflow_run import MLflowTracker
         tracker = MLflowTracker("train", "r", pathlib.Path({str(run_dir)!r}), interval_s=0.01)
         tracker.log_config({{"lr": 0.5}})
         tracker.log_metrics({{"loss": 1.0}}, 1)
         while tracker.run_id is None or tracker._outbox.unsent():
-            pass
+            time.sleep(0.01)  # without it, the thread that sends has little of Python's lock
         print(tracker.run_id, flush=True)
         holder = sqlite3.connect({str(home / ".rrf/mlflow.db")!r})
         holder.execute("BEGIN EXCLUSIVE")
