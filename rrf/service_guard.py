@@ -17,6 +17,7 @@ Where a server runs for a team (`infra/compose.yaml`), `$RRF_LOGIN` is the login
 `$RRF_SERVER_NAMES` has the names, separated by commas, that it is reached by beside this machine's.
 """
 
+import asyncio
 import base64
 import contextlib
 import hmac
@@ -31,6 +32,7 @@ from rrf import service_records, workspace
 
 LOGIN_VARIABLE, NAMES_VARIABLE = "RRF_LOGIN", "RRF_SERVER_NAMES"
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
+_MOST_DRAINED, _DRAIN_S = 1 << 20, 5.0
 _OPEN_TO_ALL = ("/health", "/version")  # of MLflow: whether it works
 _App = Callable[[dict, Callable, Callable], Awaitable[None]]
 
@@ -124,7 +126,7 @@ class Guard:
             await self._app(scope, receive, send)
             return
         if refusal := self._refusal(scope):
-            await _refuse(scope, send, *refusal)
+            await _refuse(scope, receive, send, *refusal)
             return
 
         async def framed(message: dict) -> None:
@@ -168,10 +170,30 @@ def _hostname(host: bytes) -> str | None:
         return None
 
 
-async def _refuse(scope: dict[str, Any], send: Callable, status: int, reason: str) -> None:
+async def drain(receive: Callable) -> None:
+    """Take what a refused request still sends: a connection that is closed with unread bytes is
+    reset, and the answer may be lost. At most `_MOST_DRAINED` bytes, for at most `_DRAIN_S`.
+    """
+
+    async def take() -> None:
+        left = _MOST_DRAINED
+        while left > 0:
+            message = await receive()
+            left -= len(message.get("body", b""))
+            if not message.get("more_body"):
+                return
+
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(take(), _DRAIN_S)
+
+
+async def _refuse(
+    scope: dict[str, Any], receive: Callable, send: Callable, status: int, reason: str
+) -> None:
     if scope["type"] == "websocket":
         await send({"type": "websocket.close", "code": 1008})
         return
+    await drain(receive)
     headers = [(b"content-type", b"text/plain; charset=utf-8")]
     if status == 401:
         headers.append((b"www-authenticate", b'Basic realm="rrf", charset="UTF-8"'))

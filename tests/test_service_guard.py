@@ -29,7 +29,10 @@ def asked(*headers: tuple[str, str], login: str | None = LOGIN, **scope) -> list
     async def send(message: dict) -> None:
         sent.append(message)
 
-    asyncio.run(service_guard.Guard(server, login)(scope, send, send))
+    async def receive() -> dict:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    asyncio.run(service_guard.Guard(server, login)(scope, receive, send))
     return sent
 
 
@@ -203,3 +206,19 @@ def test_mlflows_clients_get_the_login_unless_they_have_one(home, monkeypatch):
     monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", "hers")
     service_guard.give_mlflow_login("http://127.0.0.1:5321")
     assert os.environ["MLFLOW_TRACKING_PASSWORD"] == "hers"
+
+
+def test_what_a_refused_request_still_sends_is_taken_first():
+    said, body = [], [b"a", b"b", b"c"]
+
+    async def receive() -> dict:
+        part = body.pop(0)
+        said.append(part)
+        return {"type": "http.request", "body": part, "more_body": bool(body)}
+
+    async def send(message: dict) -> None:
+        said.append(message["type"])
+
+    scope = {"type": "http", "method": "POST", "path": "/", "headers": [(b"host", b"evil")]}
+    asyncio.run(service_guard.Guard(server)(scope, receive, send))
+    assert said == [b"a", b"b", b"c", "http.response.start", "http.response.body"]

@@ -27,7 +27,7 @@ from pathlib import Path
 from rrf import atomic
 from rrf.evaluation.trials.record import ConflictError
 from rrf.pages.page import render
-from rrf.service_guard import Guard
+from rrf.service_guard import Guard, drain
 from rrf.serving.access import is_allowed
 from rrf.serving.trials import Session
 
@@ -77,6 +77,7 @@ class Page:
         given = [value for key, value in scope["headers"] if key == b"authorization"]
         authorization = given[0].decode("latin-1") if len(given) == 1 else None
         if not is_allowed(authorization, self._token):
+            await drain(receive)
             return 401, _TEXT, b"open the link that `rrf trial serve` has printed\n", []
         if method == "GET":
             return 200, _JSON, await asyncio.to_thread(self._view), []
@@ -114,6 +115,8 @@ async def _content(receive: Callable) -> dict[str, typing.Any]:
         message = await receive()
         body += message.get("body", b"")
         if len(body) > _MOST_BYTES:
+            if message.get("more_body"):
+                await drain(receive)
             raise ValueError(f"an answer has at most {_MOST_BYTES} bytes")
         if not message.get("more_body"):
             break
