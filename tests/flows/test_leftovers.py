@@ -69,6 +69,7 @@ def test_a_run_without_a_sign_of_life_becomes_crashed(client):
     assert runs.look(2000) == []
 
 
+@pytest.mark.slow
 def test_a_run_that_sends_heartbeats_late_lives(client):
     run = begun(client, Running())
     runs = SilentRuns(240)
@@ -95,6 +96,7 @@ def test_a_retry_is_not_crashed_for_what_was_before_it(client):
     assert runs.look(740) == [run]
 
 
+@pytest.mark.slow
 def test_time_in_which_the_server_was_away_does_not_count(client, monkeypatch):
     run = begun(client, Running())
     heartbeat(client, run)

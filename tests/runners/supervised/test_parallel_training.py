@@ -86,6 +86,7 @@ def test_a_process_may_have_nothing_to_validate(dataset):
     assert held_out.num_frames <= cfg.batch_size
 
 
+@pytest.mark.slow
 def test_a_run_of_two_processes_is_resumed_by_one(left, dataset, tmp_path):
     cfg = cfg_of(dataset, "replicated")
     cfg.build(tmp_path / "whole").run()
