@@ -171,7 +171,7 @@ class Meter:
     def _write(self) -> None:
         facts = dataclasses.asdict(self.cost) | {"finished": self.is_finished}
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        atomic.write_text(self._path, json.dumps(facts))
+        atomic.write_json(self._path, facts)
 
 
 def _read(path: Path) -> dict:

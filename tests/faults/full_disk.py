@@ -7,7 +7,6 @@ more than the undisturbed work needs. Needs root, which may mount.
 import random
 import shutil
 import subprocess
-import time
 from pathlib import Path
 
 from tests.faults.kills import Killed, Survival, Trial
@@ -41,24 +40,15 @@ class FullDiskTrial(Trial):
         """Unmount it."""
         subprocess.run(["umount", "-l", self.home], check=True)
 
-    def survive(self, seed: int) -> Survival:
-        """Let the disk be full at the place of a seed, then give it space."""
-        rng, began = random.Random(f"{self.case.name} {seed}"), time.monotonic()
-        survival = Survival(self.case.fault, seed, [], 0)
+    def _harm(self, rng: random.Random, survival: Survival) -> None:
+        """Let the disk be full at a drawn place, then give it space."""
         self._again()
         free = int(rng.random() * 1.1 * self._needed)
         _mount(self.home, "-o", f"remount,size={self._used + free}")
-        try:
-            said = self._refused()
-            survival.kills = int(bool(said))
-            assert said.startswith(_SAID) or not said, f"no line, but {said}"
-            self._in_fork(lambda: self.case.look(self.home))
-            self._in_fork(lambda: self.case.work(self.home))
-            self._compare(survival)
-        except AssertionError as error:
-            survival.problem = str(error)
-        survival.wall_s = time.monotonic() - began
-        return survival
+        said = self._refused()
+        survival.kills = int(bool(said))
+        assert said.startswith(_SAID) or not said, f"no line, but {said}"
+        self._in_fork(lambda: self.case.look(self.home))
 
     def _refused(self) -> str:
         """What the work says on the full disk, which has space afterwards; "" if it fits."""

@@ -102,11 +102,11 @@ class Trial:
         self.undisturbed = self._in_fork(lambda: case.state(self.home))
 
     def survive(self, seed: int) -> Survival:
-        """Kill the work at the moments of a seed, and see."""
+        """Do the harm of a seed to the work, do it again, and see."""
         rng, began = random.Random(f"{self.case.name} {seed}"), time.monotonic()
         survival = Survival(self.case.fault, seed, [], 0)
         try:
-            self._kill(rng, survival)
+            self._harm(rng, survival)
             self._in_fork(lambda: self.case.work(self.home))
             self._compare(survival)
         except AssertionError as error:
@@ -122,7 +122,7 @@ class Trial:
         if state != self.undisturbed:
             survival.problem = f"another result: {_difference(self.undisturbed, state)}"
 
-    def _kill(self, rng: random.Random, survival: Survival) -> None:
+    def _harm(self, rng: random.Random, survival: Survival) -> None:
         longest_s = self.usual_s
         for _ in range(_ATTEMPTS):
             self._again()
