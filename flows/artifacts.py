@@ -22,7 +22,7 @@ from rrf.evaluation.results import REPORT, Evaluation
 from rrf.lineage import Lineage
 from rrf.registry import evidence, links, versions
 from rrf.registry.nights import Series
-from rrf.runners.run_directory import TrainingResult
+from rrf.run_directory import TrainingResult
 
 
 def show_training(stage: str, target: str, result: TrainingResult) -> None:

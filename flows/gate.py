@@ -17,7 +17,7 @@ from rrf.evaluation.results import Evaluation
 from rrf.lineage import Lineage
 from rrf.registry import links, promotion, registration, versions
 from rrf.registry.versions import Version
-from rrf.runners.run_directory import TrainingResult
+from rrf.run_directory import TrainingResult
 
 EVALUATION, BEFORE = "evaluation.json", "baseline-before-training.json"
 

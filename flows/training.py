@@ -19,7 +19,7 @@ from rrf import processes
 from rrf.evaluation.results import Evaluation
 from rrf.lineage import Lineage
 from rrf.registry import promotion, registration
-from rrf.runners.run_directory import RESULT, TrainingResult
+from rrf.run_directory import RESULT, TrainingResult
 
 Arguments = ParamSpec("Arguments")
 TrainFile = Annotated[Word, Field(description="A preset, or a training file in YAML.")]

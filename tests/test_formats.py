@@ -15,8 +15,8 @@ from rrf.evaluation.results import EpisodeResult, Evaluation
 from rrf.formats import Format, NewerFormatError
 from rrf.registry import ledger as ledgers
 from rrf.registry.ledger import Ledger
+from rrf.run_directory import read_facts, write_facts
 from rrf.runners.checkpoints.deployable import copy_deployable, kind_of, manifest_of
-from rrf.runners.run_directory import read_facts, write_facts
 
 NEWER = "was written by a newer rrf"
 LATER = Format(  # what was called wide became width, then counted in cm

@@ -13,7 +13,7 @@ import typer
 
 from rrf.cli.trainings import Training, require_datasets
 from rrf.lineage import Lineage
-from rrf.runners.run_directory import TrainingResult
+from rrf.run_directory import TrainingResult
 
 if TYPE_CHECKING:
     from rrf.runners.control.loop import ControlRunner

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import typer
 
 from rrf.cli.dataset_training import SupervisedTraining
-from rrf.runners.run_directory import TrainingResult
+from rrf.run_directory import TrainingResult
 
 _MARKS = 5  # lines per stage in a log
 

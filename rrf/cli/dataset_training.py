@@ -12,7 +12,7 @@ import typer
 
 from rrf.cli.trainings import Training, require_datasets
 from rrf.lineage import Lineage
-from rrf.runners.run_directory import TrainingResult
+from rrf.run_directory import TrainingResult
 
 # Paths, which must not change the key of a run: the place of the parent checkpoint, whose content
 # is in `parent`, and the place of decoded images.

@@ -268,7 +268,7 @@ def _write(
     from rrf.evaluation.reports.report import write_report
     from rrf.evaluation.results import REPORT
     from rrf.registry import evidence
-    from rrf.runners.run_directory import mlflow_run_of
+    from rrf.run_directory import mlflow_run_of
 
     folder.mkdir(parents=True, exist_ok=True)  # fails before the episodes run, not after them
     finished = evaluator.finished(candidate, folder)

@@ -116,7 +116,7 @@ def registered(
     """
     from rrf.cli.models import lineage_behind, run_of, tell_standing
     from rrf.registry import promotion, registration
-    from rrf.runners.run_directory import mlflow_run_of
+    from rrf.run_directory import mlflow_run_of
 
     version = registration.version_of(checkpoint, name)
     if version and not mlflow_run_of(checkpoint):

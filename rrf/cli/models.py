@@ -384,8 +384,8 @@ def run_of(checkpoint: Path) -> str:
         ValueError: If there is no such run, or its file is damaged.
     """
     from rrf.registry.registration import imported_run
+    from rrf.run_directory import mlflow_run_of
     from rrf.runners.checkpoints.deployable import load_lineage
-    from rrf.runners.run_directory import mlflow_run_of
 
     if run_id := mlflow_run_of(checkpoint):
         return run_id

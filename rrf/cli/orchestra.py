@@ -110,8 +110,8 @@ def timeline(
 
 def _measured(run: Path) -> tuple[dict, dict]:
     """The config and the last metrics of a run."""
+    from rrf.run_directory import TrainingResult
     from rrf.runners.checkpoints import checkpoint
-    from rrf.runners.run_directory import TrainingResult
 
     result = TrainingResult.read(run)
     if result is None:

@@ -20,7 +20,7 @@ from rrf.cli.options import is_first_process
 from rrf.cli.recording import open_run
 from rrf.cli.trainings import Training, training_of
 from rrf.lineage import Lineage
-from rrf.runners.run_directory import (
+from rrf.run_directory import (
     ENV_ERROR,
     RESULT,
     RUN,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rrf.cli.options import check_device
 from rrf.lineage import Lineage
 from rrf.lookup import Lookup
-from rrf.runners.run_directory import TrainingResult
+from rrf.run_directory import TrainingResult
 
 if TYPE_CHECKING:
     from rrf.runners.configs import RunnerCfg

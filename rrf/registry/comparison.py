@@ -21,9 +21,9 @@ from rrf.pages.charts import Curve
 from rrf.registry import changes, evidence, versions
 from rrf.registry.lineage_sources import git
 from rrf.registry.reproduction_plan import has_commit
+from rrf.run_directory import mlflow_run_of
 from rrf.runners.checkpoints import checkpoint as checkpoints
 from rrf.runners.checkpoints.deployable import deployable_digest, load_lineage
-from rrf.runners.run_directory import mlflow_run_of
 
 _MOST_FILES = 40
 _ABSENT = "–"

@@ -42,8 +42,8 @@ from rrf.registry import ledger as ledgers
 from rrf.registry import listing, packaging, retention
 from rrf.registry.retention import RetentionCfg
 from rrf.registry.versions import CHECKPOINT_DIGEST, Version, versions_of
+from rrf.run_directory import RUN, UNSENT, read_facts
 from rrf.runners.checkpoints.deployable import deployable_digest
-from rrf.runners.run_directory import RUN, UNSENT, read_facts
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

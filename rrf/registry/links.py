@@ -17,7 +17,7 @@ from rrf.lineage import Lineage
 from rrf.mlflow_store import store
 from rrf.mlflow_store.flow_run import FlowRun
 from rrf.registry.versions import find, is_reference
-from rrf.runners.run_directory import mlflow_run_of
+from rrf.run_directory import mlflow_run_of
 
 _RUN_ID = re.compile(r"[0-9a-f]{32}")
 _FLOW_RUN_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")

@@ -34,8 +34,8 @@ from rrf.evaluation.results import Evaluation, wins_and_losses
 from rrf.mlflow_store.dvc_dataset import directory_md5
 from rrf.registry.lineage_sources import LOCK_FILE, git
 from rrf.registry.reproduction_plan import Plan, Training, digest_with, normalised
+from rrf.run_directory import TrainingResult
 from rrf.runners.checkpoints import checkpoint as checkpoints
-from rrf.runners.run_directory import TrainingResult
 
 RECORD = "reproduction.json"
 RECORDED = "recorded"

@@ -5,8 +5,8 @@ import traceback
 from pathlib import Path
 
 from rrf import atomic
+from rrf.run_directory import ENV_ERROR
 from rrf.runners.checkpoints import checkpoint
-from rrf.runners.run_directory import ENV_ERROR
 
 
 def env_failure(error: Exception, run_dir: Path, when: str, process: str = "") -> ValueError:

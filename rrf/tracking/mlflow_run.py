@@ -26,12 +26,11 @@ from typing import Any
 
 import yaml
 
-from rrf import atomic, workspace
+from rrf import atomic, run_directory, workspace
 from rrf.lineage import DatasetLineage, Lineage
 from rrf.mlflow_store import store
 from rrf.mlflow_store.authorship import NOTES, is_ours, signed
-from rrf.runners import run_directory
-from rrf.runners.run_directory import UNSENT
+from rrf.run_directory import UNSENT
 from rrf.runners.tracker import Status
 from rrf.tracking.base import BaseTracker
 

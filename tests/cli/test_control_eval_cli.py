@@ -14,7 +14,7 @@ from rrf.evaluation.control import evaluate as control_evaluate
 from rrf.evaluation.results import Evaluation
 from rrf.lineage import EnvironmentLineage, Lineage
 from rrf.mlflow_store import store
-from rrf.runners.run_directory import write_facts
+from rrf.run_directory import write_facts
 from tests.evaluation.control.control_checkpoints import write_control_checkpoint
 
 CONFIGS = Path(__file__).parents[2] / "configs"

@@ -16,7 +16,7 @@ from rrf.evaluation.serving_profile import ServingProfile
 from rrf.lineage import EnvironmentLineage, Lineage
 from rrf.mlflow_store import store
 from rrf.policies.control.configs import MemoryCfg
-from rrf.runners.run_directory import write_facts
+from rrf.run_directory import write_facts
 from tests.docs.pages import DOCS, blocks, commands
 from tests.evaluation.control.control_checkpoints import write_control_checkpoint
 

@@ -18,10 +18,10 @@ from rrf.cli.training_run import run_training
 from rrf.cli.trainings import training_of
 from rrf.presets import PRESETS, resolve
 from rrf.presets.rlinf import recipes
+from rrf.run_directory import TrainingResult
 from rrf.runners.checkpoints import checkpoint
 from rrf.runners.checkpoints.deployable import deployable_digest, load_lineage
 from rrf.runners.interruption import SignalWatch
-from rrf.runners.run_directory import TrainingResult
 from tests.runners.supervised.conftest import tiny_run_cfg
 
 # The command's work without a preset in between: the config comes as a file.

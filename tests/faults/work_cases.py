@@ -13,7 +13,7 @@ from flows.share import share
 from rrf import atomic, cli
 from rrf.data import episode_log
 from rrf.data.transport.episode_store import EpisodeStore
-from rrf.runners.run_directory import UNSENT
+from rrf.run_directory import UNSENT
 from tests.faults.kills import Killed
 
 _TIMES = ("wall_s", "cpu_s", "seconds", "time", "date", "per_s", "created")

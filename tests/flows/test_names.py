@@ -26,7 +26,7 @@ from rrf.mlflow_store import store
 from rrf.mlflow_store.flow_run import FlowRun
 from rrf.outcome import Outcome
 from rrf.registry import nights, promotion, speeds, versions
-from rrf.runners.run_directory import TrainingResult
+from rrf.run_directory import TrainingResult
 from tests.registry.conftest import (
     empty_store,  # noqa: F401 (a fixture of `home`)
     make_checkpoint,

@@ -43,7 +43,7 @@ from rrf.lineage import DatasetLineage, Lineage
 from rrf.mlflow_store import store
 from rrf.registry import promotion
 from rrf.registry.lineage_sources import collect_lineage
-from rrf.runners.run_directory import TrainingResult
+from rrf.run_directory import TrainingResult
 from tests.registry.conftest import (
     empty_store,  # noqa: F401 (a fixture of `repository`)
     new_run,

@@ -15,8 +15,8 @@ from rrf.client import upload
 from rrf.data.transport.episode_store import EpisodeStore
 from rrf.mlflow_store import store as mlflow
 from rrf.registry import deployments, promotion, releases, versions
+from rrf.run_directory import TrainingResult
 from rrf.runners.checkpoints.deployable import deployable_digest
-from rrf.runners.run_directory import TrainingResult
 from tests.client.logging import logged
 from tests.flows.test_train_vla import Commands
 from tests.flows.test_train_vla import gates as gates

@@ -17,8 +17,8 @@ from rrf import workspace
 from rrf.lineage import DatasetLineage, Lineage
 from rrf.mlflow_store import store
 from rrf.registry import promotion, versions
+from rrf.run_directory import TrainingResult
 from rrf.runners.checkpoints.deployable import deployable_digest
-from rrf.runners.run_directory import TrainingResult
 from tests.registry.conftest import (
     empty_store,  # noqa: F401 (a fixture of `home`)
     home,  # noqa: F401 (a fixture)

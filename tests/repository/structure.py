@@ -17,8 +17,8 @@ PAGE = ROOT / "docs/architecture.md"
 TEMPLATE = ROOT / "infra/workspace"
 GROUND = (
     "formats", "config", "atomic", "workspace", "code_digest", "precision", "compiled", "processes",
-    "ctrl_c", "outcome", "service_records", "service_guard", "prefect_plugin", "extras",
-    "lookup", "lineage", "pages", "notifications",
+    "ctrl_c", "outcome", "run_directory", "service_records", "service_guard", "prefect_plugin",
+    "extras", "lookup", "lineage", "pages", "notifications",
 )  # fmt: skip
 """Modules that every layer may import; the table leaves them out of its imports."""
 LAYERS = (

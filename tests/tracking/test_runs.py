@@ -17,7 +17,7 @@ import pytest
 from rrf.mlflow_store import store
 from rrf.mlflow_store.store import metric_history
 from rrf.registry.lineage_sources import collect_lineage
-from rrf.runners.run_directory import UNSENT
+from rrf.run_directory import UNSENT
 from rrf.tracking.mlflow_run import MLflowTracker, flatten
 from rrf.tracking.runs import Trackers, open_trackers
 from tests.registry.conftest import add_dataset, write_json
