@@ -40,6 +40,13 @@ def collect(
             help="Tasks, separated by commas, or 'all'; by default the ten of Meta-World's demo."
         ),
     ] = "",
+    changes: Annotated[
+        str,
+        typer.Option(
+            help="Record each task with one of these changed, instead of as it is, separated by "
+            "commas: camera,light"
+        ),
+    ] = "",
     env: Annotated[str, typer.Option(help="The simulator: metaworld, robosuite, …")] = "metaworld",
     episodes: Annotated[int, typer.Option(help="Successful demonstrations to keep per task.")] = 25,
     demonstrations: Annotated[
@@ -125,10 +132,13 @@ def collect(
         raise ValueError(f"name tasks of {env}: --tasks {','.join(simulator.tasks[:3])}")
     as_they_are = [task for task in simulator.expert_tasks if "@" not in task]
     named = as_they_are if tasks == "all" else words_of(tasks)
+    named = named or list(DEMO_TASKS)
+    if changes:
+        named = [f"{task}@{change}" for change in words_of(changes) for task in named]
     _check_experts(simulator, named)
     cfg = CollectCfg(
         env=simulator,
-        tasks=named or list(DEMO_TASKS),
+        tasks=named,
         episodes=episodes,
         demonstrations=demonstrations,
         trials=trials,

@@ -62,7 +62,8 @@ gymnasium.register(id="Unknown-v0", entry_point=Broken)
 
 
 @pytest.fixture
-def broken(home) -> tuple[str, str]:
+def broken(home, monkeypatch) -> tuple[str, str]:
+    monkeypatch.delitem(sys.modules, "broken_tasks", raising=False)  # of the test before
     (home / "broken_tasks.py").write_text(BROKEN)
     return ("--import", "broken_tasks")
 

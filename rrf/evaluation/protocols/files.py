@@ -18,6 +18,8 @@ PROTOCOLS = Lookup(
 )
 """Kind of policy -> the config of its protocols."""
 
+_CHANGES = "changes"
+
 
 def parse_protocol(data: Mapping) -> BaseProtocolCfg:
     """The protocol that plain data describes.
@@ -25,13 +27,36 @@ def parse_protocol(data: Mapping) -> BaseProtocolCfg:
     Without `type`, the form of `env` decides. If `env` is a mapping, the protocol is for
     state-based control; if it is a name, the protocol is for policies that see images.
 
+    `changes` is a shorthand for tasks with one thing changed: with `changes: [camera, light]`, each
+    task is there as it is, as TASK@camera and as TASK@light, in a group of each kind.
+
     Raises:
         ValueError: For an unknown field or a value out of range.
     """
+    if _CHANGES in data:
+        data = _with_changes(data)
     if TYPE_KEY in data:
         return BaseProtocolCfg.from_dict(data)
     kind = "control" if isinstance(data.get("env"), Mapping) else "vla"
     return PROTOCOLS.get(kind).from_dict(data)
+
+
+def _with_changes(data: Mapping) -> dict:
+    tasks = _names(data, "tasks")
+    groups = {"as trained": tasks}
+    groups |= {change: [f"{task}@{change}" for task in tasks] for change in _names(data, _CHANGES)}
+    if twice := sorted(groups.keys() & (data.get("groups") or {}).keys()):
+        raise ValueError(f"groups: {', '.join(twice)}: {_CHANGES} make these groups themselves")
+    all_tasks = [task for group in groups.values() for task in group]
+    written = {key: value for key, value in data.items() if key != _CHANGES}
+    return written | {"tasks": all_tasks, "groups": groups | (data.get("groups") or {})}
+
+
+def _names(data: Mapping, key: str) -> list[str]:
+    value = data.get(key)
+    if not isinstance(value, list) or not all(isinstance(word, str) for word in value):
+        raise ValueError(f"{key} is {value!r}; with {_CHANGES}, it is a list of names")
+    return value
 
 
 def load_protocol(path: str | Path) -> BaseProtocolCfg:

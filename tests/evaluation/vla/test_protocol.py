@@ -15,7 +15,7 @@ from rrf.envs.vec_env import InitialState
 from rrf.evaluation.candidate import Candidate
 from rrf.evaluation.gates.gate import load_gate
 from rrf.evaluation.protocols.base import Resources
-from rrf.evaluation.protocols.files import load_protocol
+from rrf.evaluation.protocols.files import load_protocol, parse_protocol
 from rrf.evaluation.vla.baselines import RandomPolicy
 from rrf.evaluation.vla.configs import ProtocolCfg
 from rrf.evaluation.vla.play import played_protocol
@@ -206,3 +206,28 @@ def test_a_policy_without_cameras_is_filmed_by_the_simulators(tmp_path):
     evaluation = protocol.evaluate(candidate, Resources(workers=0))
     (video,) = protocol.film(candidate, evaluation, 1, tmp_path, Resources(workers=0))
     assert (tmp_path / video["path"]).stat().st_size > 0
+
+
+_PLAIN = {"name": "p", "tasks": ["reach-v3", "push-v3"], "seed": 1, "episodes_per_task": 2}
+
+
+def test_changes_are_tasks_and_groups():
+    parsed = parse_protocol(_PLAIN | {"changes": ["light"], "groups": {"far": ["push-v3@light"]}})
+    changed = ["reach-v3@light", "push-v3@light"]
+    written = {"as trained": _PLAIN["tasks"], "light": changed, "far": changed[1:]}
+    tasks = [*_PLAIN["tasks"], *changed]
+    assert parsed == parse_protocol(_PLAIN | {"tasks": tasks, "groups": written})
+    assert parsed.hash == parse_protocol(_PLAIN | {"tasks": tasks}).hash
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        ({"changes": "light"}, "changes is 'light'"),
+        ({"changes": ["light"], "tasks": None}, "tasks is None"),
+        ({"changes": ["light"], "groups": {"light": ["reach-v3"]}}, "groups: light"),
+    ],
+)
+def test_changes_that_cannot_be(data, said):
+    with pytest.raises(ValueError, match=said):
+        parse_protocol(_PLAIN | data)
