@@ -2,14 +2,16 @@
 
 Each fault meets real work with 20 seeds (`tests.faults.kills` says what a seed decides), and then
 nothing may be lost, half written or counted twice. What a seed gave is appended to a file in
-`.rrf/`, from which the next call on the same commit goes on. `docs/benchmarks/faults.json` gets a
-row for each fault, and `mlops.json` the sums over kills.
+`.rrf/`, from which the next call goes on while the code is the same. `docs/benchmarks/faults.json`
+gets a row for each fault, and `mlops.json` the sums over kills.
 """
 
 import argparse
+import contextlib
 import dataclasses
 import functools
 import importlib
+import inspect
 import json
 import os
 import tempfile
@@ -17,14 +19,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks import harness, record
-from benchmarks.clock import Stopwatch
 from benchmarks.harness import Bench
-from rrf import workspace
-from tests.faults.kills import Survival
+from rrf import atomic, workspace
+from tests.faults.kills import Harmed, Survival
 
 SEEDS = 20
 FILE = "faults"
 _KILLS = "kill -9 of "
+_CODE = ("rrf", "flows", "infra")
 FAULTS = {
     "promotion": "registry_cases:Promotion",
     "rollback": "registry_cases:Rollback",
@@ -50,19 +52,19 @@ def measure(name: str, bench: Bench) -> list[dict]:
     """The row of one fault."""
     module, _, kind = FAULTS[name].partition(":")
     case = getattr(importlib.import_module(f"tests.faults.{module}"), kind)()
-    seeds = range(bench.size(bench.options.seeds, 2))
-    known = {each.seed: each for each in _known(case.fault)} if bench.saves else {}
-    with Stopwatch() as watch, tempfile.TemporaryDirectory() as scratch:
-        missing = [seed for seed in seeds if seed not in known]
-        trial = case.trial(Path(scratch)) if missing else None
-        for seed in missing:
-            assert trial is not None
-            known[seed] = trial.survive(seed)
-            print(json.dumps(dataclasses.asdict(known[seed])), flush=True)
-            if bench.saves:
-                _append(known[seed])
-        if trial:
-            trial.close()
+    seeds, file = range(bench.size(bench.options.seeds, 2)), _file(case)
+    known = {each.seed: each for each in _known(file)} if bench.saves else {}
+    missing = [seed for seed in seeds if seed not in known]
+    if missing:
+        with (
+            tempfile.TemporaryDirectory() as scratch,
+            contextlib.closing(case.trial(Path(scratch))) as trial,
+        ):
+            for seed in missing:
+                known[seed] = trial.survive(seed)
+                print(json.dumps(dataclasses.asdict(known[seed])), flush=True)
+                if bench.saves:
+                    _append(file, known[seed])
     survivals = [known[seed] for seed in seeds]
     row = bench.number(
         f"fault_{name.replace('-', '_')}",
@@ -70,10 +72,12 @@ def measure(name: str, bench: Bench) -> list[dict]:
         f"of {len(survivals)} runs",
         seeds=list(seeds),
     )
-    facts = {"fault": case.fault, "faults": sum(each.kills for each in survivals)}
-    if trial:
-        facts |= {"undisturbed_s": round(trial.usual_s, 2), "cpu_s": round(watch.cpu_s)}
-    row |= facts
+    row |= {
+        "fault": case.fault,
+        "faults": sum(each.kills for each in survivals),
+        "undisturbed_s": round(survivals[0].usual_s, 2),
+        "cpu_s": round(sum(each.cpu_s for each in survivals)),
+    }
     if bench.saves:
         record.save(FILE, [row])
         record.save("mlops", totals(json.loads((record.RESULTS / f"{FILE}.json").read_text())))
@@ -92,19 +96,26 @@ def totals(rows: Sequence[dict]) -> list[dict]:
     return [record.number(id, value, "runs", **words) | facts for id, value in sums.items()]
 
 
-def _file() -> Path:
-    return workspace.state() / "faults" / f"{record.commit()}.jsonl"
+def _file(case: Harmed) -> Path:
+    """Where is kept what became of the seeds of a case, with this code of ours and of the case."""
+    paths = [p for place in _CODE for p in (record.ROOT / place).rglob("*.[pc]*") if p.is_file()]
+    paths = [path for path in paths if path.suffix in (".py", ".c")]
+    kinds = [kind for kind in type(case).__mro__ if kind.__module__.startswith("tests.")]
+    files = {*paths, *(Path(inspect.getfile(kind)) for kind in kinds)}
+    digest = atomic.digest_of(
+        {path.relative_to(record.ROOT).as_posix(): atomic.sha256(path) for path in files}
+    )
+    return workspace.state() / "faults" / f"{type(case).__name__}-{digest[:16]}.jsonl"
 
 
-def _known(name: str) -> list[Survival]:
-    lines = _file().read_text().splitlines() if _file().is_file() else []
-    found = [Survival(**json.loads(line)) for line in lines]
-    return [each for each in found if each.case == name]
+def _known(file: Path) -> list[Survival]:
+    lines = file.read_text().splitlines() if file.is_file() else []
+    return [Survival(**json.loads(line)) for line in lines]
 
 
-def _append(survival: Survival) -> None:
-    _file().parent.mkdir(parents=True, exist_ok=True)
-    with _file().open("a") as stream:
+def _append(file: Path, survival: Survival) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with file.open("a") as stream:
         stream.write(json.dumps(dataclasses.asdict(survival)) + "\n")
 
 

@@ -82,13 +82,17 @@ def faults(rows: list[dict]) -> str:
             row["fault"],
             f"{row['value']:g} of {len(row['seeds'])}",
             f"{row['faults']}",
-            f"{row['undisturbed_s']:g} s" if "undisturbed_s" in row else "",
+            f"{row['undisturbed_s']:g} s",
+            f"{row['cpu_s'] / len(row['seeds']):.3g} s",
             f"`{row['command']}`",
             f"{row['commit']}, {row['date']}",
         )
         for row in rows
     ]
-    columns = ("fault", "runs survived", "faults", "work alone", "measured by", "commit, date")
+    columns = (
+        *("fault", "runs survived", "faults", "work alone", "CPU per run"),
+        *("measured by", "commit, date"),
+    )
     return markdown.table(columns, cells)
 
 

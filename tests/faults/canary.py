@@ -9,7 +9,6 @@ import collections
 import json
 import os
 import random
-import shutil
 import signal
 import sys
 import threading
@@ -117,30 +116,19 @@ class Serving(Killed):
 class CanaryTrial(Trial):
     """The server of a release in a folder."""
 
-    case: Serving
-
     def __init__(self, case: Serving, folder: Path):
-        self.case, self.home, self._start = case, folder / "home", folder / "start"
-        self.home.mkdir(parents=True)
-        self._in_fork(lambda: case.prepare(self.home))
-        shutil.copytree(self.home, self._start, symlinks=True)
-        (self._start / "modules.json").write_text("[]")
-        for number in range(2):  # the second time, everything is imported
-            self.usual_s = self._played([], Survival(case.fault, -1, [], 0))
-            if number == 0:
-                import_all(json.loads((self.home / "modules.json").read_text()))
-                (self._start / "modules.json").unlink()
+        self.case = case
+        super().__init__(case, folder)
 
-    def survive(self, seed: int) -> Survival:
-        rng, began = random.Random(f"{self.case.name} {seed}"), time.monotonic()
-        survival = Survival(self.case.fault, seed, [], 0)
-        moments_s = sorted(rng.random() * self.usual_s for _ in range(KILLS))
-        try:
-            self._played(moments_s, survival)
-        except AssertionError as error:
-            survival.problem = str(error)
-        survival.wall_s = time.monotonic() - began
-        return survival
+    def _undisturbed_s(self) -> float:
+        (self._start / "modules.json").write_text("[]")
+        self._played([], Survival(self.fault, -1, [], 0))
+        import_all(json.loads((self.home / "modules.json").read_text()))
+        (self._start / "modules.json").unlink()
+        return self._played([], Survival(self.fault, -1, [], 0))
+
+    def _harm(self, rng: random.Random, survival: Survival) -> None:
+        self._played(sorted(rng.random() * self.usual_s for _ in range(KILLS)), survival)
 
     def _played(self, moments_s: list[float], survival: Survival) -> float:
         """Let the robot play while the server is killed so long after each start; returns the

@@ -9,7 +9,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from tests.faults.kills import Killed, Survival, Trial
+from tests.faults.kills import Killed, KillTrial, Survival, Trial
 from tests.faults.registry_cases import Promotion, Registration
 from tests.faults.work_cases import Ingest, LogUpload, Training
 
@@ -19,7 +19,7 @@ _SAID = ("OSError", "ValueError", "AssertionError: rrf ")
 line, or a command that has shown it (exit code 2)."""
 
 
-class FullDiskTrial(Trial):
+class FullDiskTrial(KillTrial):
     """A case on a file system of its own."""
 
     def __init__(self, case: Killed, folder: Path):
@@ -40,7 +40,7 @@ class FullDiskTrial(Trial):
         """Unmount it."""
         subprocess.run(["umount", "-l", self.home], check=True)
 
-    def _harm(self, rng: random.Random, survival: Survival) -> None:
+    def _disturb(self, rng: random.Random, survival: Survival) -> None:
         """Let the disk be full at a drawn place, then give it space."""
         self._again()
         free = int(rng.random() * 1.1 * self._needed)

@@ -28,14 +28,17 @@ import warnings
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from benchmarks import clock
+
 KILLS = 2
 """For each seed; the second one hits the work that goes on after the first."""
 _ATTEMPTS = 12
 _DEADLINE_S = 600.0
 
 
-class Killed(abc.ABC):
-    """Work that is killed. All methods but `trial` run in a fork, in `home`, the workspace."""
+class Harmed(abc.ABC):
+    """Work to which something is done. Its methods but `trial` run in a fork, in `home`, the
+    workspace."""
 
     name: str
     """Words, as the table has them."""
@@ -43,15 +46,26 @@ class Killed(abc.ABC):
     @property
     def fault(self) -> str:
         """What happens, in words."""
-        return f"kill -9 of {self.name}"
+        return self.name
 
+    @abc.abstractmethod
     def trial(self, folder: Path) -> "Trial":
         """The work in an empty folder."""
-        return Trial(self, folder)
 
     @abc.abstractmethod
     def prepare(self, home: Path) -> None:
         """Make what the work begins from."""
+
+
+class Killed(Harmed):
+    """Work that is killed."""
+
+    @property
+    def fault(self) -> str:
+        return f"kill -9 of {self.name}"
+
+    def trial(self, folder: Path) -> "Trial":
+        return KillTrial(self, folder)
 
     @abc.abstractmethod
     def work(self, home: Path) -> None:
@@ -75,87 +89,57 @@ class Survival:
     moments_s: list[float]
     """After the beginning of the work."""
     kills: int
+    """Or other faults."""
     problem: str = ""
     """What was wrong afterwards; "" if nothing was."""
     wall_s: float = 0.0
+    cpu_s: float = 0.0
+    usual_s: float = 0.0
+    """Seconds that the undisturbed work takes."""
 
 
-class Trial:
+class Trial(abc.ABC):
     """A case in a folder.
 
     Args:
-        case: What is killed.
+        case: What is harmed.
         folder: An empty folder for it.
     """
 
-    def __init__(self, case: Killed, folder: Path):
-        self.case, self.home, self._start = case, folder / "home", folder / "start"
+    def __init__(self, case: Harmed, folder: Path):
+        self.home, self._start = folder / "home", folder / "start"
         self.home.mkdir(parents=True, exist_ok=True)
         self._in_fork(lambda: case.prepare(self.home))
         shutil.copytree(self.home, self._start, symlinks=True)
-        import_all(self._in_fork(lambda: (case.work(self.home), [*sys.modules])[1]))
-        self._again()
-        began = time.monotonic()
-        self._in_fork(lambda: case.work(self.home))
-        self.usual_s = time.monotonic() - began
-        """Seconds that the undisturbed work takes."""
-        self.undisturbed = self._in_fork(lambda: case.state(self.home))
+        self.name, self.fault = case.name, case.fault
+        self.usual_s = self._undisturbed_s()
 
     def survive(self, seed: int) -> Survival:
-        """Do the harm of a seed to the work, do it again, and see."""
-        rng, began = random.Random(f"{self.case.name} {seed}"), time.monotonic()
-        survival = Survival(self.case.fault, seed, [], 0)
+        """Do the harm of a seed to the work, and see."""
+        rng, (began, cpu_s) = random.Random(f"{self.name} {seed}"), clock.seconds()
+        survival = Survival(self.fault, seed, [], 0, usual_s=self.usual_s)
         try:
             self._harm(rng, survival)
-            self._in_fork(lambda: self.case.work(self.home))
-            self._compare(survival)
         except AssertionError as error:
-            survival.problem = str(error)
-        survival.wall_s = time.monotonic() - began
+            survival.problem = str(error) or "an assertion without words"
+        ended, spent_s = clock.seconds()
+        survival.wall_s, survival.cpu_s = ended - began, spent_s - cpu_s
         return survival
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027
         """Let go of what is no file in the folder."""
 
-    def _compare(self, survival: Survival) -> None:
-        state = self._in_fork(lambda: self.case.state(self.home))
-        if state != self.undisturbed:
-            survival.problem = f"another result: {_difference(self.undisturbed, state)}"
+    @abc.abstractmethod
+    def _undisturbed_s(self) -> float:
+        """Do the work undisturbed, and import what it needs; returns the seconds that it takes."""
 
+    @abc.abstractmethod
     def _harm(self, rng: random.Random, survival: Survival) -> None:
-        longest_s = self.usual_s
-        for _ in range(_ATTEMPTS):
-            self._again()
-            after_s = rng.random() * longest_s
-            if self._is_killed(after_s):
-                break
-            longest_s *= 0.8
-        else:
-            raise AssertionError("the work was always over before it could be killed")
-        survival.moments_s.append(round(after_s, 3))
-        survival.kills = 1
-        self._in_fork(lambda: self.case.look(self.home))
-        for _ in range(1, KILLS):
-            after_s = rng.random() * longest_s
-            if not self._is_killed(after_s):  # there was less left to do
-                return
-            survival.moments_s.append(round(after_s, 3))
-            survival.kills += 1
-            self._in_fork(lambda: self.case.look(self.home))
+        """Do harm to a fresh copy of the start. Raises AssertionError for what is wrong then."""
 
     def _again(self) -> None:
         shutil.rmtree(self.home)
         shutil.copytree(self._start, self.home, symlinks=True)
-
-    def _is_killed(self, after_s: float) -> bool:
-        """Whether the work was killed; False if it had ended."""
-        pid = self._begun(lambda: self.case.work(self.home))
-        time.sleep(after_s)
-        os.kill(pid, signal.SIGKILL)
-        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-        _end_group(pid)
-        assert code in (0, -signal.SIGKILL), f"the work failed with {code}: {self._said()}"
-        return code == -signal.SIGKILL
 
     def _begun(self, work: Callable[[], typing.Any]) -> int:
         """The id of a fork that works."""
@@ -176,6 +160,61 @@ class Trial:
     def _said(self) -> str:
         file = self.home.with_name("error.txt")
         return file.read_text().strip() if file.exists() else ""
+
+
+class KillTrial(Trial):
+    """Work that is killed, goes on, is killed again, and must end as if undisturbed."""
+
+    def __init__(self, case: Killed, folder: Path):
+        self.case = case
+        super().__init__(case, folder)
+        self.undisturbed = self._in_fork(lambda: case.state(self.home))
+
+    def _undisturbed_s(self) -> float:
+        work = self.case.work
+        import_all(self._in_fork(lambda: (work(self.home), [*sys.modules])[1]))
+        self._again()
+        began = time.monotonic()
+        self._in_fork(lambda: work(self.home))
+        return time.monotonic() - began
+
+    def _harm(self, rng: random.Random, survival: Survival) -> None:
+        self._disturb(rng, survival)
+        self._in_fork(lambda: self.case.work(self.home))
+        state = self._in_fork(lambda: self.case.state(self.home))
+        different = _difference(self.undisturbed, state)
+        assert state == self.undisturbed, f"another result: {different}"
+
+    def _disturb(self, rng: random.Random, survival: Survival) -> None:
+        longest_s = self.usual_s
+        for _ in range(_ATTEMPTS):
+            self._again()
+            after_s = rng.random() * longest_s
+            if self._is_killed(after_s):
+                break
+            longest_s *= 0.8
+        else:
+            raise AssertionError("the work was always over before it could be killed")
+        survival.moments_s.append(round(after_s, 3))
+        survival.kills = 1
+        self._in_fork(lambda: self.case.look(self.home))
+        for _ in range(1, KILLS):
+            after_s = rng.random() * longest_s
+            if not self._is_killed(after_s):  # there was less left to do
+                return
+            survival.moments_s.append(round(after_s, 3))
+            survival.kills += 1
+            self._in_fork(lambda: self.case.look(self.home))
+
+    def _is_killed(self, after_s: float) -> bool:
+        """Whether the work was killed; False if it had ended."""
+        pid = self._begun(lambda: self.case.work(self.home))
+        time.sleep(after_s)
+        os.kill(pid, signal.SIGKILL)
+        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        _end_group(pid)
+        assert code in (0, -signal.SIGKILL), f"the work failed with {code}: {self._said()}"
+        return code == -signal.SIGKILL
 
 
 def import_all(names: Iterable[str]) -> None:

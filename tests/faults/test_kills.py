@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from benchmarks.faults import FAULTS
-from tests.faults.kills import Killed, Trial
+from tests.faults.kills import Killed, KillTrial
 from tests.repository.structure import ROOT
 
 
@@ -59,7 +59,7 @@ class Twice(Half):
     ("case", "problem"), [(Half(), "the file is half"), (Twice(), "another result: 'old")]
 )
 def test_what_does_not_survive_is_seen(tmp_path, case, problem):
-    trial = Trial(case, tmp_path)
+    trial = KillTrial(case, tmp_path)
     survivals = [trial.survive(seed) for seed in range(3)]
     assert all(each.kills for each in survivals)
     assert any(problem in each.problem for each in survivals), survivals
