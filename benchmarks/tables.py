@@ -82,7 +82,7 @@ def faults(rows: list[dict]) -> str:
             row["fault"],
             f"{row['value']:g} of {len(row['seeds'])}",
             f"{row['faults']}",
-            f"{row['undisturbed_s']:g} s",
+            f"{row['undisturbed_s']:g} s" if row["undisturbed_s"] else "",
             f"{row['cpu_s'] / len(row['seeds']):.3g} s",
             f"`{row['command']}`",
             f"{row['commit']}, {row['date']}",

@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 import typing
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -64,14 +65,14 @@ class Serving(Killed):
         with PolicyClient(url, timeout_s=120, connect_s=300) as robot, told.open("w") as file:
             for number in range(_MOST):
                 id = f"episode-{number}"
-                role = _patiently(lambda id=id: robot.begin_episode(id))["role"]
+                role = patiently(lambda id=id: robot.begin_episode(id))["role"]
                 for _ in range(_STEPS):
-                    _patiently(lambda: robot.infer({"policy": np.zeros(4, np.float32)}))
+                    patiently(lambda: robot.infer({"policy": np.zeros(4, np.float32)}))
                 success = role == "champion"
-                _patiently(lambda success=success: robot.end_episode(success=success))
+                patiently(lambda success=success: robot.end_episode(success=success))
                 if number % 5 == 0:  # said twice, and contradicted: counted once
                     end = {"id": id, "success": success, "reason": "", "guards": 0}
-                    _patiently(lambda end=end: robot._exchange({"episode_end": end}))
+                    patiently(lambda end=end: robot._exchange({"episode_end": end}))
                     end |= {"success": not success}
                     _refused(lambda end=end: robot._exchange({"episode_end": end}))
                 file.write(json.dumps([id, role, success]) + "\n")
@@ -91,26 +92,35 @@ class Serving(Killed):
 
     def check(self, home: Path) -> None:
         """Compare what the robot was told with the book, the evidence and the ledger."""
-        from rrf.registry import promotion, releases
-        from rrf.serving.book import open_book
-
         self.look(home)
         told = {id: rest for id, *rest in map(json.loads, (home / "robot.jsonl").open())}
-        with open_book(canary.NAME) as book:
-            kept = {e.id: [e.actor.role, e.outcome and e.outcome.success] for e in book.episodes()}
-        assert kept == told, f"the book differs: {[i for i in told if told[i] != kept.get(i)]}"
-        ledger = promotion.ledger_of(canary.NAME)
-        ends = [e.conclusion["outcome"] for e in ledger.entries if e.conclusion]
-        assert ends == ["bad"], f"the release ended {ends}"
-        assert ledger.champion == "1"
-        (status,) = releases.statuses(canary.NAME)
-        assert status.decision is not None
-        for arm, role in (
-            (status.decision.canary, "canary"),
-            (status.decision.champion, "champion"),
-        ):
-            known = collections.Counter(role for role, _ in told.values())[role]
-            assert arm.ended <= known, f"{arm.ended} episodes counted of the {known} played"
+        check_release(canary.NAME, told)
+
+
+def check_release(name: str, told: Mapping[str, list]) -> None:
+    """Compare what robots were told and have said with the book, the evidence and the ledger: the
+    canary, version 2, was bad, and version 1 is the champion.
+
+    Args:
+        name: The registered model.
+        told: Episode -> the role of who acted, and its success.
+    """
+    from rrf.registry import promotion, releases
+    from rrf.serving.book import open_book
+
+    with open_book(name) as book:
+        kept = {e.id: [e.actor.role, e.outcome and e.outcome.success] for e in book.episodes()}
+    assert kept == told, f"the book differs: {[i for i in told if told[i] != kept.get(i)]}"
+    ledger = promotion.ledger_of(name)
+    ends = [e.conclusion["outcome"] for e in ledger.entries if e.conclusion]
+    assert ends == ["bad"], f"the release ended {ends}"
+    assert ledger.champion == "1"
+    (status,) = releases.statuses(name)
+    assert status.decision is not None
+    arms = (("canary", status.decision.canary), ("champion", status.decision.champion))
+    for role, arm in arms:
+        known = collections.Counter(role for role, _ in told.values())[role]
+        assert arm.ended <= known, f"{arm.ended} episodes counted of the {known} played"
 
 
 class CanaryTrial(Trial):
@@ -171,7 +181,7 @@ def _write_modules(home: Path) -> None:
         time.sleep(0.5)
 
 
-def _patiently(ask: typing.Callable[[], typing.Any]) -> typing.Any:
+def patiently(ask: typing.Callable[[], typing.Any]) -> typing.Any:
     """Ask again while the server is away."""
     while True:
         try:
@@ -182,7 +192,7 @@ def _patiently(ask: typing.Callable[[], typing.Any]) -> typing.Any:
 
 def _refused(ask: typing.Callable[[], typing.Any]) -> None:
     try:
-        _patiently(ask)
+        patiently(ask)
     except ValueError:
         return
     raise AssertionError("a second outcome was taken")
