@@ -9,6 +9,7 @@ import tempfile
 import typing
 from pathlib import Path
 
+from flows import dvc_command
 from flows.share import share
 from rrf import atomic, cli
 from rrf.data import episode_log
@@ -263,7 +264,7 @@ class Push(Killed):
 
 
 class Pull(Push):
-    """`dvc pull` of a dataset into a fresh clone."""
+    """`dvc pull` of a dataset into a fresh clone, as flows run it."""
 
     name = "DVC pull"
 
@@ -276,7 +277,9 @@ class Pull(Push):
         os.chdir(home / "clone")
         for file in Path("data").glob(".*.tmp"):  # as `flows.commands.dvc` does
             file.unlink()
-        _dvc("pull", "-q")
+        _remember_here()
+        code, errors = dvc_command.run(["pull"])
+        assert code == 0, f"dvc pull: {errors}"
 
     def state(self, home: Path) -> typing.Any:
         return {p.name: atomic.sha256(p) for p in (home / "clone/data").iterdir()}
