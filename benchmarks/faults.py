@@ -43,6 +43,7 @@ FAULTS = {
     "forged-outcomes": "messages:ForgedMessages",
     "forged-logs": "forgeries:ForgedLogs",
     "forged-ledger": "forgeries:ForgedLedger",
+    "stolen-key": "stolen_keys:StolenKey",
     "full-disk-promotion": "full_disk:PromotionOnFullDisk",
     "full-disk-registration": "full_disk:RegistrationOnFullDisk",
     "full-disk-training": "full_disk:TrainingOnFullDisk",
