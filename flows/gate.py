@@ -103,6 +103,7 @@ def judge(
         lineage,
         subject=f"candidate for {model}",
         links=addresses,
+        trial=promotion.trial_verdict(model, digest, cfg),
     )
     artifacts.show_verdict(verdict, model, addresses, Path(evaluation))
     say(f"look {round + 1} of {verdict.rounds}: {verdict.outcome}")
@@ -162,7 +163,7 @@ def evaluate_and_judge(
                 folder = run_evaluation(rival.reference, protocol, extra_episodes, look=round + 1)
             compared[role] = (folder, rival.version)
         verdict = judge(model, policy.run_id, evaluation, gate, round, compared, lineage, before)
-        if verdict.outcome != "hold":
+        if not verdict.more_episodes_per_task:
             if compared:
                 store_evaluations(model, compared)
             return evaluation, verdict

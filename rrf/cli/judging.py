@@ -71,7 +71,7 @@ def judged(
     from rrf.evaluation.results import Evaluation
     from rrf.registry import promotion, registration
 
-    evaluation, attempt = Evaluation.load(folder), 1
+    evaluation, attempt, trial = Evaluation.load(folder), 1, None
     rivals: dict[str, tuple[str | Path, str | None]] = {}
     if model:
         rival_versions = promotion.rivals(model)
@@ -84,6 +84,7 @@ def judged(
             if store and not is_same:
                 registration.store_evaluation(model, rival.version, rival_folder, attempt=False)
         attempt = promotion.attempt_of(model, evaluation.checkpoint_digest)
+        trial = promotion.trial_verdict(model, evaluation.checkpoint_digest, gate)
     num_episodes = evaluation.protocol["episodes_per_task"]
     round = gate.round_of(num_episodes)
     if num_episodes > gate.looks[round]:
@@ -91,11 +92,11 @@ def judged(
             f"look {round + 1} of gate {gate.name} judges the first {gate.looks[round]} of "
             f"{num_episodes} episodes per task"
         )
-    verdict = judge(folder, gate, rivals, round, attempt, lineage, config, links=links)
+    verdict = judge(folder, gate, rivals, round, attempt, lineage, config, links=links, trial=trial)
     typer.echo(f"gate {gate.name}: {verdict.outcome}")
     for reason in verdict.reasons:
         typer.echo(f"  {reason}")
-    if verdict.outcome == "hold":
+    if verdict.more_episodes_per_task:
         first = max(gate.protocol.episodes_per_task, gate.looks[0])  # without --extra-episodes
         extra = num_episodes + verdict.more_episodes_per_task - first
         typer.echo(f"  undecided; again with --extra-episodes {extra}")
@@ -133,3 +134,5 @@ def registered(
     elif verdict.passed and not is_champion:
         modules = "".join(f" --import {module}" for module in imports)
         typer.echo(f"to promote it: rrf models promote {name} {version}{modules}")
+    elif verdict.outcome == "hold" and not verdict.more_episodes_per_task:
+        typer.echo(f"to promote it after its trial: rrf models promote {name} {version}")

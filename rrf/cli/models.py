@@ -282,6 +282,8 @@ def gate(
         return
     typer.echo(f"{name} is ruled by {gate.file} ({gate.hash[:12]})")
     for key, value in gate.config.items():
+        if key == "trial":
+            value = f"{value['name']}, protocol {value['protocol']['name']}"
         if key not in ("type", "protocol"):
             typer.echo(f"  {key}: {value}")
     typer.echo(f"  protocol: {gate.config['protocol']['name']}")

@@ -81,17 +81,18 @@ def _planned(cfg: "TrialCfg") -> "tuple[Plan, str]":
     from rrf import workspace
     from rrf.evaluation.gates.gate import load_gate
     from rrf.evaluation.trials import order
-    from rrf.evaluation.trials.configs import TrialProtocolCfg
     from rrf.evaluation.trials.plan import Plan
     from rrf.registry import trials
 
     known = workspace.configs("gates")
     gate = load_gate(known.get(cfg.gate, Path(cfg.gate)))
-    if not isinstance(gate.protocol, TrialProtocolCfg):
+    if gate.of_trials is None:
         raise ValueError(
             f"gate '{gate.name}' has protocol '{gate.protocol.name}', which is played in simulation"
-            "; a study needs one with type: rrf.evaluation.trials.configs:TrialProtocolCfg"
+            ", and names no `trial`; a study needs a gate whose protocol has type: "
+            "rrf.evaluation.trials.configs:TrialProtocolCfg"
         )
+    gate = gate.of_trials
     arms = [_arm(name, reference, cfg.model) for name, reference in cfg.arms.items()]
     attempt, best = 1, ""
     if cfg.model:

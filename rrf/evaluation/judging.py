@@ -21,6 +21,7 @@ def judge(
     config: Mapping | None = None,
     subject: str | None = None,
     links: Mapping[str, str] | None = None,
+    trial: Verdict | None = None,
 ) -> Verdict:
     """Judge the evaluation in a directory; writes verdict-GATE.json there and rewrites
     report.html.
@@ -37,6 +38,7 @@ def judge(
         subject: What the report is about, e.g. a candidate for a model; by default the policy's
             label.
         links: Links of the report, title -> address.
+        trial: What the gate for trials on a robot that this one names says about the policy.
 
     Raises:
         ValueError: For the reasons given in `rrf.evaluation.gates.decision.decide`.
@@ -46,7 +48,8 @@ def judge(
         for role, (rival_folder, version) in (rivals or {}).items()
     }
     evaluation, champion = Evaluation.load(folder), others.get("champion")
-    verdict = decide(evaluation, gate, champion, others.get("best"), round, attempt)
+    best = others.get("best")
+    verdict = decide(evaluation, gate, champion, best, round, attempt, trial=trial)
     verdict.save(verdict_file(folder, gate.name))
     before = champion.evaluation if champion else None
     write_report(folder, lineage, champion=before, config=config, subject=subject, links=links)

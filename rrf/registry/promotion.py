@@ -32,6 +32,8 @@ from rrf.registry.versions import Version, check_exists, exists, find, versions_
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
+    from rrf.evaluation.gates.gate import GateCfg
+
 
 def promote(name: str, version: str, unrevoke: str | None = None) -> Entry:
     """Make a version the champion; returns the ledger entry.
@@ -299,14 +301,31 @@ def ledger_of(name: str) -> Ledger:
     return ledgers.read(client, name)
 
 
-def rivals(name: str) -> dict[str, Version]:
-    """The versions that candidates are compared with: "champion", and "best", the best champion so
-    far if that is another one. Empty without a champion.
+def rivals(name: str, in_trial: bool = False) -> dict[str, Version]:
+    """The versions that candidates are compared with, or those in trials on a robot: "champion",
+    and "best", the best champion so far if that is another one. Empty without a champion.
     """
     client = store.connect()
     if not exists(client, name):
         return {}
-    return rules.rivals(changes.agreed(client, name), versions_of(client, name))
+    ledger = changes.agreed(client, name)
+    gate = rules.trial_gate_of(ledger) if in_trial else rules.gate_of(ledger)
+    return rules.rivals(ledger, versions_of(client, name), gate)
+
+
+def trial_verdict(name: str, checkpoint_digest: str, gate: "GateCfg") -> Verdict | None:
+    """What the gate for trials that `gate` names says about the version with this checkpoint; None
+    if it names none, the model's gate another one, or no trial against the champion is stored.
+    """
+    client = store.connect()
+    if gate.trial is None or not exists(client, name):
+        return None
+    ledger = changes.agreed(client, name)
+    ruling, version = rules.trial_gate_of(ledger), ledger.version_of(checkpoint_digest)
+    if version is None or ruling is None or ruling.hash != gate.trial.hash:
+        return None
+    candidate = find(f"{name}/{version}", client)
+    return rules.trial_verdict(client, ledger, versions_of(client, name), candidate)
 
 
 def attempt_of(name: str, checkpoint_digest: str) -> int:

@@ -99,17 +99,25 @@ def base_hash_of(ledger: Ledger) -> str | None:
     return gate.protocol.base_hash if gate else None
 
 
-def rivals(ledger: Ledger, versions: Sequence[Version]) -> dict[str, Version]:
+def trial_gate_of(ledger: Ledger) -> "GateCfg | None":
+    """The gate that judges trials on a robot: the one on record, or the one that it names."""
+    gate = gate_of(ledger)
+    return gate.of_trials if gate else None
+
+
+def rivals(
+    ledger: Ledger, versions: Sequence[Version], gate: "GateCfg | None"
+) -> dict[str, Version]:
     """The versions that a candidate is compared with: "champion" and, if it is another one, "best".
 
     The best champion so far is the version that was once champion, was not rolled back, and has the
-    highest success under the protocol of the model's gate.
+    highest success under the protocol of the gate.
     """
     by_number = {version.version: version for version in versions}
     champion = by_number.get(ledger.champion or "")
     if champion is None:
         return {}
-    base_hash = base_hash_of(ledger)
+    base_hash = gate.protocol.base_hash if gate else None
     allowed = [by_number[v] for v in ledger.promoted if v in by_number and v not in ledger.revoked]
     best = max(
         allowed,
@@ -151,19 +159,46 @@ def judge(
         OSError: If an evaluation cannot be read.
     """
     name, gate = ledger.name, gate_of(ledger)
-    if gate is None or ledger.gate is None:
+    if gate is None:
         raise ValueError(
             f"no gate rules '{name}' yet; record one: rrf models gate {name} "
             "configs/gates/FILE.yaml --reason '...'"
         )
+    trial = trial_verdict(client, ledger, versions, candidate) if gate.trial else None
+    return _judge(client, ledger, versions, candidate, gate, trial)
+
+
+def trial_verdict(
+    client: "MlflowClient", ledger: Ledger, versions: Sequence[Version], candidate: Version
+) -> Verdict | None:
+    """What the gate for trials says that the model's gate names; None without one, and if no trial
+    of the version against the champion is stored. Raises like `judge`.
+    """
+    gate = gate_of(ledger)
+    if gate is None or gate.trial is None or not _of_candidate(ledger, candidate, gate.trial):
+        return None
+    return _judge(client, ledger, versions, candidate, gate.trial, None)
+
+
+def _judge(
+    client: "MlflowClient",
+    ledger: Ledger,
+    versions: Sequence[Version],
+    candidate: Version,
+    gate: "GateCfg",
+    trial: Verdict | None,
+) -> Verdict:
+    name, file = ledger.name, ledger.gate.file if ledger.gate else ""
     judged = _of_candidate(ledger, candidate, gate)
     if judged is None:
         raise ValueError(
             f"{candidate} has no evaluation under protocol '{gate.protocol.name}' of its gate; "
-            f"make one: {gate.protocol.how_to_evaluate(name, ledger.gate.file, 'CHECKPOINT')}"
+            f"make one: {gate.protocol.how_to_evaluate(name, file, 'CHECKPOINT')}"
         )
+    evaluation = evidence.load(client, candidate, judged)
     compared: dict[str, Rival] = {}
-    for role, rival in rivals(ledger, versions).items():
+    known = _as_planned(ledger, evaluation) if gate.protocol.is_sequential else ledger
+    for role, rival in rivals(known, versions, gate).items():
         same_states = [
             evaluation
             for evaluation in ledger.evaluations(rival.version)
@@ -172,9 +207,7 @@ def judge(
         if rival.version == candidate.version:
             same_states = [judged]
         if not same_states:
-            again = gate.protocol.how_to_evaluate(
-                name, ledger.gate.file, f"{name}/{candidate.version}"
-            )
+            again = gate.protocol.how_to_evaluate(name, file, f"{name}/{candidate.version}")
             raise ValueError(
                 f"the {_ROLES[role]} of '{name}', version {rival.version}, has no evaluation on "
                 f"the {judged.episodes_per_task} initial states per task of version "
@@ -183,9 +216,8 @@ def judge(
             )
         best = max(same_states, key=lambda evaluation: evaluation.success)
         compared[role] = Rival(evidence.load(client, rival, best), rival.version)
-    evaluation = evidence.load(client, candidate, judged)
     if gate.protocol.is_sequential:
-        attempt = _attempt_in_trial(ledger, evaluation, compared)
+        attempt = _attempt_in_trial(ledger, known, evaluation, compared)
     else:
         attempt = attempt_of(ledger, candidate.checkpoint_digest)
     return decide(
@@ -196,6 +228,7 @@ def judge(
         gate.round_of(judged.episodes_per_task),
         attempt,
         _profiles(client, ledger, candidate) if gate.serving else (),
+        trial,
     )
 
 
@@ -232,13 +265,15 @@ def check_promotable(version: Version, verdict: Verdict, gate: "GateCfg") -> Non
             f"{version} is not promoted: the validation of dataset {facts.get('dataset')} is "
             f"{facts['validation']!r}, not 'passed'"
         )
-    if gate.forbid_git_dirty and facts.get("git_dirty") != "false":
+    gates = [gate, gate.trial] if gate.trial else [gate]
+    if any(each.forbid_git_dirty for each in gates) and facts.get("git_dirty") != "false":
         raise NotPromotedError(
             f"{version} is not promoted: it was trained with uncommitted changes of the code, and "
             f"gate {gate.name} forbids that (forbid_git_dirty); commit them, train and register "
             "again"
         )
-    if gate.forbid_unpushed_data and "dataset" in facts and facts.get("data_pushed") != "true":
+    forbid_unpushed = any(each.forbid_unpushed_data for each in gates)
+    if forbid_unpushed and "dataset" in facts and facts.get("data_pushed") != "true":
         raise NotPromotedError(
             f"{version} is not promoted: the recordings of dataset {facts['dataset']} are in no "
             f"DVC remote, and gate {gate.name} forbids that (forbid_unpushed_data); run `dvc "
@@ -266,34 +301,54 @@ def next_attempt_in_trial(ledger: Ledger) -> int:
 
 def _num_tried(ledger: Ledger, entry: Entry) -> int:
     """How many candidates an entry plans to try under the model's gate, against its champion."""
-    if entry.trial is None:
+    gate = trial_gate_of(ledger)
+    if entry.trial is None or gate is None:
         return 0
-    trial = PlannedTrial(**entry.trial)
-    is_same = (trial.base_hash, trial.against) == (base_hash_of(ledger), ledger.champion or "")
+    trial, champion = PlannedTrial(**entry.trial), ledger.champion or ""
+    is_same = (trial.base_hash, trial.against) == (gate.protocol.base_hash, champion)
     return trial.num_candidates if is_same else 0
 
 
-def _attempt_in_trial(ledger: Ledger, evaluation: Evaluation, rivals: Mapping[str, Rival]) -> int:
+def _attempt_in_trial(
+    ledger: Ledger, planned: Ledger, evaluation: Evaluation, rivals: Mapping[str, Rival]
+) -> int:
     """Which attempt a candidate is in its trial: one more than the candidates of all trials that
     were planned before it, under the same protocol and against the same champion, whether or not
     they were ever played.
 
+    Args:
+        ledger: The ledger.
+        planned: The same up to the plan of the trial.
+        evaluation: Of the candidate, in the trial.
+        rivals: What it is compared with.
+
     Raises:
-        ValueError: If the trial is not in the ledger as it was played: it was planned otherwise or
-            not at all, for another gate, against another champion, or with other policies.
+        ValueError: If it was planned for another gate, against another champion, or with other
+            policies.
+    """
+    *before, entry = planned.entries
+    trial = PlannedTrial(**entry.trial or {})
+    _check_trial(ledger, trial, evaluation, rivals)
+    own = trial.checkpoints[-trial.num_candidates :]
+    tried = sum(_num_tried(ledger, earlier) for earlier in before)
+    return 1 + tried + own.index(evaluation.checkpoint_digest)
+
+
+def _as_planned(ledger: Ledger, evaluation: Evaluation) -> Ledger:
+    """The ledger up to the plan of the trial that an evaluation is from. What came later, also the
+    results of the other arms, does not change whom a candidate is compared with.
+
+    Raises:
+        ValueError: If the trial is not in the ledger as it was played.
     """
     from rrf.evaluation.protocols.files import parse_protocol
 
-    study, first = getattr(parse_protocol(evaluation.protocol), "study", ""), 1
-    for entry in ledger.entries:
+    study = getattr(parse_protocol(evaluation.protocol), "study", "")
+    for number, entry in enumerate(ledger.entries, start=1):
         if (entry.evaluation or {}).get("digest") == evaluation.digest:
             break  # what is planned after that was not planned before it
         if entry.trial and entry.trial["digest"] == study:
-            trial = PlannedTrial(**entry.trial)
-            _check_trial(ledger, trial, evaluation, rivals)
-            own = trial.checkpoints[-trial.num_candidates :]
-            return first + own.index(evaluation.checkpoint_digest)
-        first += _num_tried(ledger, entry)
+            return Ledger(ledger.name, ledger.entries[:number])
     raise ValueError(
         f"the trial that the evaluation is from (plan {study[:12] or 'none'}) is not in the ledger "
         f"of '{ledger.name}', so nobody knows that it was planned before it was played; its "
@@ -305,7 +360,8 @@ def _check_trial(
     ledger: Ledger, trial: PlannedTrial, evaluation: Evaluation, rivals: Mapping[str, Rival]
 ) -> None:
     where = f"the trial '{trial.study}' of '{ledger.name}'"
-    if ledger.gate is None or trial.gate != ledger.gate.hash:
+    gate = trial_gate_of(ledger)
+    if gate is None or trial.gate != gate.hash:
         raise ValueError(
             f"{where} was planned for the gate {trial.gate[:12]}, not for the one that rules the "
             "model now; plan another trial"

@@ -39,7 +39,7 @@ def attempt(name: str, gate_hash: str, digests: Sequence[str]) -> tuple[int, str
     check_exists(client, name)
     ledger = changes.agreed(client, name)
     _check(ledger, gate_hash, digests)
-    best = promotion.rivals(name).get("best")
+    best = promotion.rivals(name, in_trial=True).get("best")
     return rules.next_attempt_in_trial(ledger), best.checkpoint_digest if best else ""
 
 
@@ -162,18 +162,19 @@ def _entry_of(ledger: Ledger, plan: Plan) -> Entry | None:
 
 
 def _check(ledger: Ledger, gate_hash: str, digests: Sequence[str]) -> None:
-    name, gate = ledger.name, ledger.gate
-    if gate is None or gate.hash != gate_hash:
+    name, gate, of_trials = ledger.name, ledger.gate, rules.trial_gate_of(ledger)
+    if of_trials is None or of_trials.hash != gate_hash:
         has = f"by {gate.file} ({gate.hash[:12]})" if gate else "by no gate yet"
+        also = ", which names no gate of trials" if gate and of_trials is None else ""
         raise ValueError(
-            f"'{name}' is ruled {has}, not by the gate of this trial ({gate_hash[:12]}); to change "
-            f"that: rrf models gate {name} FILE --reason '...'"
+            f"'{name}' is ruled {has}{also}, not by the gate of this trial ({gate_hash[:12]}); to "
+            f"change that: rrf models gate {name} FILE --reason '...'"
         )
     if len(set(digests)) < len(digests):
         raise ValueError(
             f"two arms are the same checkpoint, so neither could be judged for '{name}'"
         )
-    rivals = promotion.rivals(name)
+    rivals = promotion.rivals(name, in_trial=True)
     for role, rival in rivals.items():
         if rival.checkpoint_digest not in digests:
             what = "best champion so far" if role == "best" else role

@@ -9,6 +9,7 @@ import yaml
 from typer.testing import CliRunner
 
 from rrf.cli import app
+from rrf.evaluation.gates.gate import load_gate
 from rrf.evaluation.results import Evaluation
 from rrf.evaluation.trials.plan import Plan, folder_of
 from rrf.evaluation.trials.record import Record, hold
@@ -19,7 +20,8 @@ from rrf.registry import evidence, promotion, registration, trials
 from rrf.registry.lineage_sources import collect_lineage
 from tests.evaluation.trials.studies import answer, play, write_configs
 from tests.people import no_keys, people  # noqa: F401 (fixtures)
-from tests.registry.conftest import NAME, aliases, copy_of, make_checkpoint, new_run
+from tests.registry.conftest import NAME, aliases, copy_of, make_checkpoint, new_run, write_gate
+from tests.registry.conftest import register as register_evaluated
 
 RATES = {"only": 0.95, "champion": 0.5, "better": 1.0, "worse": 0.0, "equal": 0.5}
 
@@ -110,6 +112,47 @@ def test_a_worse_candidate_is_refused_and_an_undecided_one_is_held(model, run_id
     with pytest.raises(promotion.NotPromotedError, match="says fail"):
         promotion.promote(NAME, "2")
     assert aliases()["champion"] == "1"
+
+
+@pytest.mark.slow
+def test_a_gate_may_ask_for_simulation_and_trial_in_any_order(home):
+    run = new_run(store.connect())
+    write_configs(home)
+    both = write_gate(home / "configs/gates/both.yaml", trial="robot")
+    register_evaluated(home, NAME, run, 1, 18, gate="both")
+    with pytest.raises(promotion.NotPromotedError, match=r"hold: trial: it has not been tried"):
+        promotion.promote(NAME, "1")
+    planned(home, "first", only=f"{NAME}/1")
+    with pytest.raises(promotion.NotPromotedError, match=r"rrf trial new configs/trials/FILE"):
+        promotion.promote(NAME, "1")  # planned is not played
+    played("first")
+    rrf("trial", "submit", "first")
+    digest = Evaluation.load(folder_of("first") / "results/only").digest
+    assert promotion.promote(NAME, "1").champion == "1"
+    verdict = json.loads(store.connect().get_model_version(NAME, "1").tags["gate.verdict"])
+    assert (verdict["gate"], verdict["trial_evaluation"]) == ("g", digest)
+    assert len(promotion.rivals(NAME)) == len(promotion.rivals(NAME, in_trial=True)) == 1
+
+    version(home, run, 2)  # now the trial comes before the simulation
+    plan = planned(home, "second", champion=f"{NAME}@champion", better=f"{NAME}/2")
+    assert plan.attempt == 1
+    assert planned(home, "given-up", champion=f"{NAME}/1", better=f"{NAME}/2").attempt == 2
+    played("second")
+    rrf("trial", "submit", "second")
+    with pytest.raises(ValueError, match="version 2 has no evaluation under protocol 'p' of its"):
+        promotion.promote(NAME, "2")
+    register_evaluated(home, NAME, run, 2, 18, gate="both")
+    trial = promotion.trial_verdict(NAME, plan.arms[1].digest, load_gate(both))
+    assert (trial.outcome, trial.champion_version, trial.attempt) == ("pass", "1", 1)
+    promotion.promote(NAME, "2")
+    assert aliases()["champion"] == "2"
+
+    register_evaluated(home, NAME, run, 3, 18, gate="both")  # and the robot says no
+    planned(home, "third", champion=f"{NAME}/2", worse=f"{NAME}/3")
+    played("third")
+    rrf("trial", "submit", "third")
+    with pytest.raises(promotion.NotPromotedError, match=r"gate g says fail:\n  fail: trial: "):
+        promotion.promote(NAME, "3")
 
 
 @pytest.mark.slow

@@ -18,7 +18,8 @@ often somebody tries:
   line. Attempt k gets the share 6 / (pi k)^2 of the error; the shares of all attempts add up to one
   (as in online testing, Javanmard & Montanari, arXiv:1502.06197).
 - Under a protocol of trials on a robot, every block is a look; `rrf.evaluation.gates.anytime` has
-  the tests for that.
+  the tests for that. If the gate asks for trials beside its own protocol, both have to pass, so
+  that by this argument neither needs a smaller error.
 
 docs/gates.md has the probabilities that follow, computed by benchmarks/gate_characteristics.py.
 """
@@ -66,6 +67,7 @@ def decide(
     round: int = 0,
     attempt: int = 1,
     profiles: Sequence[ServingProfile] = (),
+    trial: Verdict | None = None,
 ) -> Verdict:
     """Judge a candidate. A pure function of its arguments.
 
@@ -81,10 +83,12 @@ def decide(
         attempt: 1 for the first candidate that is judged against this champion, 2 for the second,
             ...
         profiles: Of the candidate as it is served, besides that in its evaluation.
+        trial: What the gate for trials that this one names says about the candidate.
 
     Raises:
         ValueError: If an evaluation is incomplete or was run under another protocol, if the round
-            or attempt does not exist, or if a rule of the user's is not here or has changed.
+            or attempt does not exist, if a rule of the user's is not here or has changed, or if
+            the trial is of another checkpoint or gate.
     """
     rounds = len(gate.looks)
     if not 0 <= round < rounds:
@@ -102,10 +106,10 @@ def decide(
     own = [evaluation.profile] if evaluation.profile else []
     served = [*own, *(profile for profile in profiles if profile not in own)]
     checks += serving_checks(served, gate.serving, gate.hardware)
-    outcomes = {check.outcome for check in checks}
-    outcome: Outcome = "fail" if "fail" in outcomes else "hold" if "hold" in outcomes else "pass"
+    is_held = _outcome(checks) == "hold"
+    checks += _trial_checks(evaluation, gate, trial)
     return Verdict(
-        outcome=outcome,
+        outcome=_outcome(checks),
         gate=gate.name,
         gate_hash=gate.hash,
         protocol_hash=evaluation.protocol_hash,
@@ -122,8 +126,35 @@ def decide(
         confidence=1 - level,
         success=dataclasses.asdict(judged.overall),
         checks=tuple(checks),
-        more_episodes_per_task=_missing(evaluation, gate, round) if outcome == "hold" else 0,
+        more_episodes_per_task=_missing(evaluation, gate, round) if is_held else 0,
+        trial_evaluation=trial.evaluation_digest if trial else None,
     )
+
+
+def _outcome(checks: Sequence[Check]) -> Outcome:
+    outcomes = {check.outcome for check in checks}
+    return "fail" if "fail" in outcomes else "hold" if "hold" in outcomes else "pass"
+
+
+def _trial_checks(evaluation: Evaluation, gate: "GateCfg", trial: Verdict | None) -> list[Check]:
+    """The checks of `gate.trial`; one that holds while there is no verdict of it."""
+    if gate.trial is None:
+        return []
+    if trial is None:
+        how = gate.trial.protocol.how_to_evaluate("", gate.trial.name, "it")
+        reason = f"trial: it has not been tried under gate '{gate.trial.name}'; make {how}"
+        return [Check("trial", "hold", reason)]
+    judged = (trial.checkpoint_digest, trial.gate_hash)
+    if judged != (evaluation.checkpoint_digest, gate.trial.hash):
+        raise ValueError(
+            f"the trial's verdict is by gate '{trial.gate}' on checkpoint "
+            f"{trial.checkpoint_digest[:12]}, not by gate '{gate.trial.name}' of this gate on "
+            f"{evaluation.checkpoint_digest[:12]}"
+        )
+    return [
+        Check(f"trial: {check.name}", check.outcome, f"trial: {check.reason}")
+        for check in trial.checks
+    ]
 
 
 def _missing(evaluation: Evaluation, gate: "GateCfg", round: int) -> int:

@@ -26,7 +26,7 @@ class GateCfg(Cfg):
     """What a candidate must show before it is promoted."""
 
     left_out_if_empty: typing.ClassVar[Collection[str]] = (
-        *("group_lower_bound", "serving", "hardware", "rules", "rule_sources"),
+        *("group_lower_bound", "serving", "hardware", "rules", "rule_sources", "trial"),
     )
 
     name: str
@@ -51,6 +51,9 @@ class GateCfg(Cfg):
     """Rules of your own, module:function -> options (`rrf/evaluation/gates/own_rules.py`)."""
     rule_sources: dict[str, str] = {}
     """Rule -> digest of its code; computed when the gate's file is read."""
+    trial: "GateCfg | None" = None
+    """What a candidate must show on the robot as well: a gate whose protocol is of trials; in YAML
+    the name of a file under configs/gates/."""
     looks: list[int] = [20, 35, 50]
     """Episodes per task at the first look, the second, ...; a hold at the last look is a fail."""
     alpha: float = 0.05
@@ -81,6 +84,12 @@ class GateCfg(Cfg):
             raise ValueError(
                 f"gate '{self.name}': trials are judged after every block, so looks has one "
                 f"number, the most blocks, e.g. [{self.looks[-1]}], not {self.looks}"
+            )
+        if self.trial and (self.protocol.is_sequential or not self.trial.protocol.is_sequential):
+            raise ValueError(
+                f"gate '{self.name}': `trial` names a gate with a protocol of trials beside a "
+                f"protocol of episodes, not '{self.trial.protocol.name}' beside "
+                f"'{self.protocol.name}'"
             )
         if self.looks[-1] > self.protocol.max_episodes_per_task:
             raise ValueError(
@@ -118,6 +127,11 @@ class GateCfg(Cfg):
     def groups(self) -> Mapping[str, list[str]]:
         """Title -> tasks, of a protocol that has groups."""
         return getattr(self.protocol, "groups", {})
+
+    @property
+    def of_trials(self) -> "GateCfg | None":
+        """The gate that judges trials on a robot: this one, or the one that it names, or none."""
+        return self if self.protocol.is_sequential else self.trial
 
     @property
     def hash(self) -> str:
@@ -173,7 +187,8 @@ class GateCfg(Cfg):
 def load_gate(path: str | Path) -> GateCfg:
     """Load a gate from YAML.
 
-    `protocol: NAME` stands for the file that `protocol_path` finds.
+    `protocol: NAME` stands for the file that `protocol_path` finds, and `trial: NAME` for NAME.yaml
+    beside the gate, or else for that gate of the workspace, or else of those that rrf ships.
 
     Raises:
         ValueError: For a missing file, an unknown field or a value out of range; the message names
@@ -186,6 +201,13 @@ def load_gate(path: str | Path) -> GateCfg:
             data["protocol"] = load_protocol(protocol_path(path, name))
         elif isinstance(name, Mapping):
             data["protocol"] = parse_protocol(name)
+        if isinstance(name := data.get("trial"), str):
+            beside = path.with_name(f"{name}.yaml")
+            known = workspace.configs("gates")
+            file = beside if beside.is_file() else known.get(name, beside)
+            if "trial" in read_yaml(file):
+                raise ValueError(f"trial: {name} asks for a trial itself; allowed is one")
+            data["trial"] = load_gate(file)
         if isinstance(rules := data.get("rules"), Mapping) and "rule_sources" not in data:
             data["rule_sources"] = sources(rules)
         return GateCfg.from_dict(data)

@@ -63,6 +63,7 @@ class Verdict:
     best_version: str | None = None  # the best champion so far, if it is another one
     best_evaluation: str | None = None
     attempt: int = 1  # which candidate this is that is judged against this champion
+    trial_evaluation: str | None = None  # digest of its trials on a robot, if the gate asks for any
 
     @property
     def passed(self) -> bool:
@@ -83,6 +84,8 @@ class Verdict:
             **dataclasses.asdict(self),
             "reasons": self.reasons,
         }
+        if self.trial_evaluation is None:  # digests of before there were trials stay as they are
+            del data["trial_evaluation"]
         data["checks"] = [dataclasses.asdict(check) for check in self.checks]
         return data | {"digest": atomic.digest_of(data)}
 

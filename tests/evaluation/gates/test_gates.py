@@ -1,14 +1,18 @@
 """Verdicts worked by hand: pass, hold, fail, against the champion, over several looks."""
 
+import dataclasses
 import json
 
 import pytest
+import yaml
 
 from rrf.evaluation.gates.decision import Rival, decide, share_of
 from rrf.evaluation.gates.gate import GateCfg, load_gate
-from rrf.evaluation.gates.verdicts import Verdict
+from rrf.evaluation.gates.verdicts import Check, Verdict
 from rrf.evaluation.results import EpisodeResult, Evaluation
 from rrf.evaluation.vla.configs import ProtocolCfg
+from tests.evaluation.trials.studies import GATE as ROBOT
+from tests.evaluation.trials.studies import write_configs
 
 PROTOCOL = ProtocolCfg(name="p", tasks=["a", "b"], seed=1, episodes_per_task=20)
 
@@ -69,6 +73,45 @@ def test_later_attempts_need_more_evidence_and_all_together_have_the_error_of_on
     assert sum(share_of(attempt) for attempt in range(1, 100_000)) == pytest.approx(1, abs=1e-4)
     with pytest.raises(ValueError, match="attempts are counted from 1"):
         decide(report(14, 14), single, attempt=0)
+
+
+def test_a_gate_that_asks_for_a_trial_passes_only_with_its_verdict():
+    asks, solved = gate(looks=[20], trial=ROBOT), report(18, 18)
+    alone = decide(solved, asks)
+    assert (alone.outcome, alone.more_episodes_per_task) == ("hold", 0)
+    assert "rrf trial new configs/trials/FILE.yaml" in alone.reasons[0]
+    assert decide(report(2, 2), asks).outcome == "fail"  # no trial would help
+    tried = Verdict(
+        "pass", "robot", ROBOT.hash, "", "candidate", "digest of trials", None, None, 0, 1, 0.97,
+        {}, (Check("overall", "pass", "overall: 9/9 solved"),),
+    )  # fmt: skip
+    both = decide(solved, asks, trial=tried)
+    assert (both.outcome, both.trial_evaluation) == ("pass", "digest of trials")
+    assert "pass: trial: overall: 9/9 solved" in both.reasons
+    assert Verdict.from_dict(both.to_dict()) == both
+    for outcome in ("hold", "fail"):
+        lost = dataclasses.replace(tried, checks=(Check("overall", outcome, ""),))
+        assert decide(solved, asks, trial=lost).outcome == outcome
+    with pytest.raises(ValueError, match=r"on checkpoint candidate, not by gate 'robot' of this"):
+        decide(report(18, 18, digest="another"), asks, trial=tried)
+    # verdicts without trials have the digest that they had before there were any
+    assert "trial_evaluation" not in decide(solved, gate(looks=[20])).to_dict()
+
+
+def test_a_gate_names_its_trial_by_a_file_and_no_trial_names_another(tmp_path, monkeypatch):
+    monkeypatch.setenv("RRF_HOME", str(tmp_path))
+    write_configs(tmp_path)
+    gates = tmp_path / "configs/gates"
+    shipped = load_gate("configs/gates/tiny.yaml")
+    data = {k: v for k, v in shipped.to_dict().items() if k != "type"} | {"trial": "robot"}
+    (gates / "both.yaml").write_text(yaml.safe_dump(data))
+    assert load_gate(gates / "both.yaml") == shipped.replace(trial=ROBOT)
+    (gates / "loop.yaml").write_text(yaml.safe_dump(data | {"trial": "loop"}))
+    with pytest.raises(ValueError, match=r"loop\.yaml: trial: loop asks for a trial itself"):
+        load_gate(gates / "loop.yaml")
+    (gates / "wrong.yaml").write_text(yaml.safe_dump(data | {"trial": "tiny"}))
+    with pytest.raises(ValueError, match=r"not 'tiny' beside 'tiny'"):
+        load_gate(gates / "wrong.yaml")
 
 
 def test_one_forgotten_task_fails_however_good_the_other_is():
