@@ -137,7 +137,7 @@ class Cfg:
     @classmethod
     def from_yaml(cls, text: str) -> typing.Self:
         """The inverse of `to_yaml`. Raises ValueError like `from_dict`."""
-        data = _parse_yaml(text) or {}
+        data = parse_yaml(text) or {}
         return cls.from_dict(formats.CONFIG.read(data, f"this {cls.__name__}"))
 
     @pydantic.model_validator(mode="wrap")
@@ -236,7 +236,7 @@ def parse_overrides(words: Iterable[str]) -> dict[str, typing.Any]:
                 f"override {word!r} is not of the form path=value, e.g. optimizer.lr=1e-3"
             )
         try:
-            changes[path] = _parse_yaml(value)
+            changes[path] = parse_yaml(value)
         except yaml.YAMLError as error:
             raise ValueError(
                 f"the value of override {word!r} is not YAML; write a list as [1, 2] and a mapping "
@@ -279,8 +279,8 @@ def first_error(error: Exception) -> str:
     return "\n".join(lines)
 
 
-def _parse_yaml(text: str) -> typing.Any:
-    """Raises yaml.YAMLError for what is no YAML that a config can be."""
+def parse_yaml(text: str) -> typing.Any:
+    """What a text says. Raises yaml.YAMLError for what is no YAML that a config can be."""
     try:
         return yaml.load(text, _Loader)
     except RecursionError as error:
@@ -301,7 +301,7 @@ def read_yaml(path: str | Path) -> dict:
         hint = f"; did you mean '{path.parent / near}'?" if near else ""
         raise ValueError(f"no file '{path}'{hint}")
     try:
-        data = _parse_yaml(path.read_text(encoding="utf-8"))
+        data = parse_yaml(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} is not YAML: {error}") from error
     if not isinstance(data, dict):

@@ -60,6 +60,8 @@ class Table:
     outcomes: tuple[Outcome, ...]
     ignored: tuple[str, ...] = ()
     """Fields of the source that do not matter here."""
+    notes: tuple[str, ...] = ()
+    """What readers of the numbers should know: what was planned, what happened."""
 
     def arms(self) -> list[str]:
         """In the order in which they come."""
@@ -87,7 +89,8 @@ class Table:
             outcomes = tuple(
                 Outcome(**{**each, "tags": tuple(each["tags"])}) for each in facts["outcomes"]
             )
-            return cls(facts["source"], outcomes, tuple(facts["ignored"]))
+            notes = tuple(facts.get("notes", ()))
+            return cls(facts["source"], outcomes, tuple(facts["ignored"]), notes)
         except formats.NewerFormatError:
             raise
         except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -128,6 +131,7 @@ def text(table: Table) -> str:
     lines = [f"{len(table.outcomes)} trials from {table.source}"]
     if table.ignored:
         lines.append(f"  not needed: {', '.join(table.ignored)}")
+    lines += [f"  {note}" for note in table.notes]
     for arm in table.arms():
         valid = table.of(arm)
         invalid = sum(o.arm == arm and bool(o.invalid) for o in table.outcomes)

@@ -1,7 +1,8 @@
-"""CSV files of fieldtrial 0.3: what `fieldtrial export` writes, and what `fieldtrial import` reads.
+"""Trials of fieldtrial 0.3: a study (`fieldtrial_study.py`), and its CSV files: what `fieldtrial
+export` writes, and what `fieldtrial import` reads.
 
-The files name no version, so their columns are the version: an unknown one is refused. A study that
-is blinded exports letters as arms; they are read as they stand. What is written is the form of
+The CSV files name no version, so their columns are the version: an unknown one is refused. A study
+that is blinded exports letters as arms; they are read as they stand. What is written is the form of
 import, with the columns that fieldtrial's documentation lists.
 """
 
@@ -10,6 +11,7 @@ import io
 from pathlib import Path
 
 from rrf import atomic
+from rrf.evaluation.trials.foreign import fieldtrial_study
 from rrf.evaluation.trials.outcomes import Outcome, Table, check_fields, number
 
 IMPORT = (
@@ -25,6 +27,8 @@ _STATUSES = ("completed", "invalid")
 
 def read(path: Path, arm: str) -> Table:
     """See `rrf.evaluation.trials.foreign.Exchange`."""
+    if fieldtrial_study.is_study(path):
+        return fieldtrial_study.read(path)
     text = path.read_text(encoding="utf-8-sig")
     reader = csv.DictReader(io.StringIO(text, newline=""), restkey="")
     header = list(reader.fieldnames or [])
@@ -36,7 +40,8 @@ def read(path: Path, arm: str) -> Table:
             raise ValueError(
                 f"{path} has no column '{needed}'"
                 + (
-                    "; give one, because stages are named by study.yaml"
+                    "; give one, because stages are named by study.yaml; or import the folder "
+                    "of the study"
                     if needed == "success"
                     else ""
                 )
