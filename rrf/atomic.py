@@ -18,6 +18,7 @@ import json
 import os
 import shutil
 import socket
+import tempfile
 import time
 import typing
 from collections.abc import Iterator
@@ -47,6 +48,7 @@ def write_bytes(path: str | Path, content: bytes) -> None:
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
+    _remove_leftovers(path)
     tmp = temporary(path)
     try:
         with tmp.open("wb") as file:
@@ -79,8 +81,7 @@ def directory(path: str | Path) -> Iterator[Path]:
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    for leftover in path.parent.glob(f"{TEMPORARY}{path.name}-*"):
-        _remove_if_abandoned(leftover)
+    _remove_leftovers(path)
     tmp = temporary(path)
     tmp.mkdir()
     try:
@@ -112,8 +113,7 @@ def file(path: str | Path) -> Iterator[Path]:
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    for leftover in path.parent.glob(f"{TEMPORARY}{path.name}-*"):
-        _remove_if_abandoned(leftover)
+    _remove_leftovers(path)
     tmp = temporary(path)
     try:
         yield tmp
@@ -366,13 +366,22 @@ def _exchange(first: Path, other: Path) -> bool:
     return renameat2 is not None and renameat2(0, names[0], 0, names[1], _RENAME_EXCHANGE) == 0
 
 
+def _remove_leftovers(path: Path) -> None:
+    """Remove what killed processes have left beside `path` when they wrote it."""
+    begin = f"{TEMPORARY}{path.name}-"
+    with os.scandir(path.parent) as entries:
+        left = [Path(entry.path) for entry in entries if entry.name.startswith(begin)]
+    for leftover in left:
+        _remove_if_abandoned(leftover)
+
+
 def _remove_if_abandoned(leftover: Path) -> None:
     """Remove what a killed process left: of this node, if no process has its number any more."""
     writer, _, pid = leftover.name.removesuffix("-old").rpartition("-")
     if writer.endswith(f"-{_host()}") and pid.isdigit():
         is_abandoned = int(pid) == os.getpid() or not Path(f"/proc/{pid}").exists()
     else:
-        is_abandoned = time.time() - _last_written(leftover) > _FOREIGN_S
+        is_abandoned = _age_s(leftover) > _FOREIGN_S
     if is_abandoned and leftover.is_file():
         leftover.unlink(missing_ok=True)
     elif is_abandoned:
@@ -385,12 +394,15 @@ def _host() -> str:
     return f"{socket.gethostname()}.{Path('/proc/self/ns/pid').stat().st_ino}"
 
 
-def _last_written(folder: Path) -> float:
-    """When something in a folder was written last, in seconds; now, if it changes meanwhile."""
+def _age_s(leftover: Path) -> float:
+    """How long ago something in it was written, by the clock that dates the files here, which may
+    be another machine's; 0 if it changes meanwhile, or nothing can be written here."""
     try:
-        return max(path.lstat().st_mtime for path in [folder, *folder.rglob("*")])
-    except FileNotFoundError:
-        return time.time()
+        with tempfile.TemporaryFile(dir=leftover.parent) as now:
+            written = max(path.lstat().st_mtime for path in [leftover, *leftover.rglob("*")])
+            return os.fstat(now.fileno()).st_mtime - written
+    except OSError:
+        return 0.0
 
 
 def _lock(path: Path, busy: str, patience_s: float) -> int:

@@ -21,6 +21,31 @@ def server() -> Iterator[str]:
 
     Skips the test where PostgreSQL is not installed.
     """
+    with running() as server:
+        yield server.uri
+
+
+class Server:
+    """A server that runs.
+
+    Args:
+        uri: Its address for MLflow.
+        control: The words that control it.
+        start: What starts it.
+    """
+
+    def __init__(self, uri: str, control: list, start: list):
+        self.uri, self._control, self._start = uri, control, start
+
+    def restart(self) -> None:
+        """End it at once, with all that it is doing, and start it again."""
+        _run(*self._control, "-m", "immediate", "stop")
+        _run(*self._control, *self._start)
+
+
+@contextlib.contextmanager
+def running() -> Iterator[Server]:
+    """Run a server that can be restarted. Skips as `server` does."""
     initdb = shutil.which("initdb", path=os.pathsep.join([os.environ["PATH"], *map(str, _PLACES)]))
     if initdb is None:
         pytest.skip("PostgreSQL is not installed (Debian: apt install postgresql)")
@@ -35,9 +60,10 @@ def server() -> Iterator[str]:
         port = ports.free()
         options = f"-p {port} -c listen_addresses=127.0.0.1 -c fsync=off -k {folder}"
         control = [user, Path(initdb).parent / "pg_ctl", "-D", data, "-w"]
-        _run(*control, "-l", f"{folder}/log", "-o", options, "start")
+        start = ["-l", f"{folder}/log", "-o", options, "start"]
+        _run(*control, *start)
         try:
-            yield f"postgresql://rrf@127.0.0.1:{port}/postgres"
+            yield Server(f"postgresql://rrf@127.0.0.1:{port}/postgres", control, start)
         finally:
             _run(*control, "-m", "immediate", "stop")
 

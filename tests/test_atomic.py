@@ -96,6 +96,14 @@ def test_what_a_killed_writer_left_is_removed_by_the_next_one(tmp_path):
     assert (target / "x").read_text() == "whole"
 
 
+def test_what_a_killed_write_of_a_file_left_goes_with_the_next_one(tmp_path):
+    mine = atomic.temporary(tmp_path / "data").name.rpartition("-")[0]
+    (tmp_path / f"{mine}-{2**22 + 1}").write_text("half")  # above every pid of Linux
+    (tmp_path / f"{mine}-1").write_text("still written")
+    atomic.write_text(tmp_path / "data", "whole")
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f"{mine}-1", "data"]
+
+
 def test_what_another_node_writes_on_a_shared_file_system_is_left_to_it(tmp_path):
     """Its process has a number that no process has here; only what is a day old is a leftover."""
     target, mine = tmp_path / "data", atomic.temporary(tmp_path / "data")

@@ -295,7 +295,7 @@ def translating(client: type["MlflowClient"], uri: str) -> "MlflowClient":
                 return attribute
             return translated(_upserting(attribute) if name.startswith("set_") else attribute, uri)
 
-    return Client(tracking_uri=uri, registry_uri=uri)
+    return translated(lambda: Client(tracking_uri=uri, registry_uri=uri), uri)()
 
 
 def translated(call: Callable, uri: str) -> Callable:
