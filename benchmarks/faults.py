@@ -47,6 +47,8 @@ FAULTS = {
     "two-sites": "sites:TwoSites",
     "two-sites-postgres": "sites:OnPostgres",
     "database-restart": "sites:Restart",
+    "clock-skew-approvals": "clocks:SkewedApprovals",
+    "clock-skew-outcomes": "clocks:SkewedOutcomes",
     "full-disk-promotion": "full_disk:PromotionOnFullDisk",
     "full-disk-registration": "full_disk:RegistrationOnFullDisk",
     "full-disk-training": "full_disk:TrainingOnFullDisk",
