@@ -49,6 +49,8 @@ FAULTS = {
     "database-restart": "sites:Restart",
     "clock-skew-approvals": "clocks:SkewedApprovals",
     "clock-skew-outcomes": "clocks:SkewedOutcomes",
+    "worker": "flow_services:WorkerKilled",
+    "server": "flow_services:ServerKilled",
     "full-disk-promotion": "full_disk:PromotionOnFullDisk",
     "full-disk-registration": "full_disk:RegistrationOnFullDisk",
     "full-disk-training": "full_disk:TrainingOnFullDisk",

@@ -15,6 +15,11 @@ from infra import ports
 _PLACES = sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
 
 
+def found() -> str | None:
+    """The program that makes a database, where PostgreSQL is installed."""
+    return shutil.which("initdb", path=os.pathsep.join([os.environ["PATH"], *map(str, _PLACES)]))
+
+
 @contextlib.contextmanager
 def server() -> Iterator[str]:
     """Run a server with an empty database; yields its address for MLflow.
@@ -46,7 +51,7 @@ class Server:
 @contextlib.contextmanager
 def running() -> Iterator[Server]:
     """Run a server that can be restarted. Skips as `server` does."""
-    initdb = shutil.which("initdb", path=os.pathsep.join([os.environ["PATH"], *map(str, _PLACES)]))
+    initdb = found()
     if initdb is None:
         pytest.skip("PostgreSQL is not installed (Debian: apt install postgresql)")
     pytest.importorskip("psycopg2", reason="psycopg2 is not installed")

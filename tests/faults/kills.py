@@ -116,15 +116,18 @@ class Trial(abc.ABC):
 
     def survive(self, seed: int) -> Survival:
         """Do the harm of a seed to the work, and see."""
-        rng, (began, cpu_s) = random.Random(f"{self.name} {seed}"), clock.seconds()
+        rng, began, cpu_s = random.Random(f"{self.name} {seed}"), time.monotonic(), self._cpu_s()
         survival = Survival(self.fault, seed, [], 0, usual_s=self.usual_s)
         try:
             self._harm(rng, survival)
         except AssertionError as error:
             survival.problem = str(error) or "an assertion without words"
-        ended, spent_s = clock.seconds()
-        survival.wall_s, survival.cpu_s = ended - began, spent_s - cpu_s
+        survival.wall_s, survival.cpu_s = time.monotonic() - began, self._cpu_s() - cpu_s
         return survival
+
+    def _cpu_s(self) -> float:
+        """CPU-seconds so far, of this process and all that it has waited for."""
+        return clock.seconds()[1]
 
     def close(self) -> None:  # noqa: B027
         """Let go of what is no file in the folder."""

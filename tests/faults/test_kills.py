@@ -1,5 +1,5 @@
-"""Work that is killed at moments that a seed draws, or meets a full disk, ends as if undisturbed;
-`python -m benchmarks.faults` does the same with 20 seeds each.
+"""Work that is killed at moments that a seed draws, or meets a full disk, ends as if undisturbed, and
+attacks change nothing; `python -m benchmarks.faults` does the same with 20 seeds each.
 """
 
 import json
@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from benchmarks.faults import FAULTS
+from tests import postgres
 from tests.faults.kills import Killed, KillTrial
 from tests.repository.structure import ROOT
 
@@ -72,6 +73,8 @@ def test_nothing_is_lost_half_or_counted_twice(fault, tmp_path):
         if subprocess.run(["mount", "-t", "tmpfs", "tmpfs", tmp_path], check=False).returncode:
             pytest.skip("a disk of its own that is full needs the right to mount")
         subprocess.run(["umount", tmp_path], check=True)
+    if fault in ("two-sites-postgres", "database-restart") and not postgres.found():
+        pytest.skip("PostgreSQL is not installed (Debian: apt install postgresql)")
     command = [sys.executable, "-m", "benchmarks.faults", fault, "--small"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
