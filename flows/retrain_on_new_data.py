@@ -19,6 +19,7 @@ from flows.training import BudgetField, TrainFile, conclude, train, within_budge
 from rrf import workspace
 from rrf.data.transport.episode_store import EpisodeStore
 from rrf.registry import promotion, releases, retraining
+from rrf.runners.checkpoints.deployable import VLA, described, kind_of
 
 STORE_VARIABLE = "RRF_LOG_STORE"
 Quota = Annotated[int, Field(ge=1)]
@@ -33,7 +34,11 @@ def news(model: str, datasets: list[str], store: str | None) -> retraining.News:
 
 @step(name="fetch", task_run_name="fetch the champion of {model}")
 def fetch_champion(model: str) -> str:
-    """The champion's checkpoint, from which training goes on."""
+    """The champion's checkpoint, from which training goes on.
+
+    Raises:
+        ValueError: If there is none, or its trainings take one dataset only.
+    """
     champion = champion_of(model)
     if champion is None:
         raise ValueError(
@@ -41,6 +46,11 @@ def fetch_champion(model: str) -> str:
         )
     out = workspace.state() / "fetched" / f"{model}-{champion.version}"
     commands.rrf("fetch", "models", "fetch", f"{model}/{champion.version}", "--out", out)
+    if (kind := kind_of(out)) != VLA:
+        raise ValueError(
+            f"the champion of '{model}' is {described(kind)}, whose training takes one dataset; "
+            "merge the two (rrf data edit NEW --of ONE --of OTHER) and run train-offline on it"
+        )
     return workspace.relative(out)
 
 
@@ -75,7 +85,8 @@ def retrain_on_new_data(
     trained on.
 
     Args:
-        model: Name of the model in the registry; its gate judges the candidate.
+        model: Name of the model in the registry, whose policies see images; its gate judges the
+            candidate.
         dataset: Name of the dataset of logged episodes.
         demonstrations: Name of the dataset that the champion learned from.
         sft: Preset or file of the training.

@@ -155,7 +155,7 @@ def write_dataset_cfg(name: str, like: str | None = None) -> Path | None:
         storage=same.storage if same else "image",
         image_size=list(same.image_size) if same and same.image_size else size,
         cameras=cameras,
-        state=_vector(STATE, "state", keys, begin, same),
+        state=_vector(_state_key(keys, path), "state", keys, begin, same),
         action=_vector(deployment.ACTION, "action", keys, begin, same),
         extra={
             key: VectorCfg(keys=[key], names=[key], unit="0 or 1")
@@ -169,6 +169,21 @@ def write_dataset_cfg(name: str, like: str | None = None) -> Path | None:
     )
     atomic.write_text(path, cfg.to_yaml())
     return path
+
+
+def _state_key(keys: dict, path: Path) -> str:
+    """What the episodes call the state: `observation.state`, or else the only observation that is
+    no image, as of a policy of states, whose groups have names of their own."""
+    if STATE in keys:
+        return STATE
+    known = (deployment.ACTION, *deployment.FLAGS)
+    found = [k for k, what in keys.items() if k not in known and not what.startswith("image")]
+    if len(found) != 1:
+        raise ValueError(
+            f"the episodes have no {STATE}, and {', '.join(found) or 'nothing'} in its place; let "
+            f"robots log the state as {STATE}, or write {path}, with state: {{keys: [...]}}"
+        )
+    return found[0]
 
 
 def _vector(key: str, kind: str, keys: dict, begin: dict, same: DatasetCfg | None) -> VectorCfg:

@@ -41,6 +41,9 @@ ASKED = {
 class Deployed(Commands):
     """Also in place of `rrf logs ingest`, and of the training that follows."""
 
+    kind = "vla"
+    """Of the champion that is fetched."""
+
     def __call__(self, step, command, env, stop_when=None):
         words, path = command[3:-2], command[-1]
         if words[:2] == ["logs", "ingest"]:
@@ -52,6 +55,7 @@ class Deployed(Commands):
             return []
         if step == "fetch":
             self.ran.append((step, words))
+            make_checkpoint(Path(words[words.index("--out") + 1]), kind=self.kind)
             write_json(Path(path), {"exit_code": 0, "error": None, "result": {}})
             return []
         return super().__call__(step, command, env)
@@ -161,6 +165,17 @@ def test_a_model_without_a_champion_is_named_before_anything_is_run(server, made
 
 
 @pytest.mark.slow
+@pytest.mark.slow
+def test_a_champion_whose_training_takes_one_dataset_is_refused_before_episodes_are_brought(
+    champion, made, tmp_path
+):
+    send(tmp_path, champion, 0, 1)
+    made.kind = "control"
+    with pytest.raises(ValueError, match="the champion of 'reach' is a state-based policy, whose"):
+        retrain_on_new_data(**ASKED, store=str(tmp_path / "episodes"))
+    assert [step for step, _ in made.ran] == ["fetch"]
+
+
 def test_the_flow_that_only_ingests_says_what_came(champion, made, tmp_path):
     send(tmp_path, champion, 0, 1)
     upload(logged(tmp_path / "logs", first=50).parent, EpisodeStore(tmp_path / "episodes"))

@@ -172,7 +172,9 @@ def write_json(path: Path, data) -> None:
     path.write_text(json.dumps(data))
 
 
-def make_checkpoint(path: Path, seed: int = 0, lineage: Lineage | None = None) -> Path:
+def make_checkpoint(
+    path: Path, seed: int = 0, lineage: Lineage | None = None, kind: str = "vla"
+) -> Path:
     """A complete checkpoint whose weights depend on `seed`; nothing here needs to run it."""
     with atomic.directory(path) as root:
         policy = {"cameras": ["top"], "image_size": [8, 8], "state_dim": 4, "chunk_length": 2}
@@ -182,7 +184,7 @@ def make_checkpoint(path: Path, seed: int = 0, lineage: Lineage | None = None) -
         (root / "norm_stats.json").write_text("{}")
         (root / "trainer_state").mkdir()
         (root / "trainer_state/state.json").write_text("{}")
-        atomic.write_manifest(root, kind="vla", step=seed, lineage=(lineage or Lineage()).to_dict())
+        atomic.write_manifest(root, kind=kind, step=seed, lineage=(lineage or Lineage()).to_dict())
     return path
 
 

@@ -3,13 +3,14 @@
 import json
 import shutil
 
+import numpy as np
 import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
 from rrf import atomic
 from rrf.cli import app
-from rrf.client import upload
+from rrf.client import EpisodeLogger, upload
 from rrf.data.conversion.convert import convert
 from rrf.data.conversion.dataset_cfg import load_dataset_cfg
 from rrf.data.formats.deployment import FACTS
@@ -168,6 +169,25 @@ def test_names_and_units_come_from_a_dataset_of_the_same_robot(home, tmp_path, s
     )
     with pytest.raises(ValueError, match="has 2 numbers, but the names are x"):
         deployments.write_dataset_cfg("deployed", like="demo")
+
+
+def test_a_policy_of_states_may_call_its_only_group_as_it_likes(home, tmp_path, known):
+    seen = {
+        "deployed": {"policy": np.zeros(3, np.float32)},
+        "both": {"arm": np.zeros(3, np.float32), "hand": np.zeros(1, np.float32)},
+    }
+    for name, observation in seen.items():
+        with EpisodeLogger(tmp_path / name, "arm-1") as log:
+            log.begin("a", 10, policy=known)
+            log.step(observation, np.zeros(2, np.float32))
+            log.end("success")
+        store = EpisodeStore(tmp_path / "stores" / name)
+        upload(tmp_path / name, store)
+        assert len(deployments.bring(store, name).new) == 1
+    deployments.write_dataset_cfg("deployed")
+    assert load_dataset_cfg("deployed").state.keys == ["policy"]
+    with pytest.raises(ValueError, match=r"no observation.state, and arm, hand in its place; let"):
+        deployments.write_dataset_cfg("both")
 
 
 def test_the_command_says_what_came_and_what_to_type_next(home, tmp_path, store, known):

@@ -27,7 +27,7 @@ from rrf.data.schema import EncodedImages
 
 ACTION, BY_OPERATOR, BY_POLICY = "action", "by_operator", "by_policy"
 SUCCESS, PROGRESS = "success", "progress"
-_FLAGS = (BY_OPERATOR, BY_POLICY, SUCCESS, PROGRESS)
+FLAGS = (BY_OPERATOR, BY_POLICY, SUCCESS, PROGRESS)
 FACTS = (
     *("log_episode", "log_robot", "log_policy", "log_policy_digest", "log_outcome", "log_how"),
     *("log_interventions", "log_start"),
@@ -59,7 +59,7 @@ class EpisodeLogSource:
         if first is None:
             raise ValueError(f"{folder} has no step")
         seen = {key: _described(value) for key, value in first["observation"].items()}
-        return seen | {ACTION: _described(first["action"])} | dict.fromkeys(_FLAGS, "float32[1]")
+        return seen | {ACTION: _described(first["action"])} | dict.fromkeys(FLAGS, "float32[1]")
 
     def episodes(self, recording: Recording, keys: Sequence[str]) -> Iterator[RawEpisode]:
         folder = recording.paths[0].parent
