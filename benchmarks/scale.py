@@ -1,7 +1,8 @@
 """What a team's servers carry: `python -m benchmarks.scale [ID ...]`, default all.
 
-`queued_runs_lost` and `queued_run_s`: flow runs that do nothing, all queued at once on a real
-Prefect server (SQLite) and run by a real worker (`infra.worker`), each in a process of its own.
+`queued_runs_lost`, `queued_run_s` and `queued_run_cpu_s`: flow runs that do nothing, all queued at
+once on a real Prefect server (SQLite) and run by a real worker (`infra.worker`), each in a process
+of its own.
 
 `convert_10tb_core_days`: RLDS shards of the demonstration recordings (`dvc pull`), converted by a
 flow whose mapped tasks take some shards each, in processes; ten terabytes are arithmetic.
@@ -32,27 +33,30 @@ _PATIENCE_S = 4 * 3600
 
 
 def queued_runs(bench: Bench) -> list[dict]:
-    """Runs that are not Completed in the end, and wall seconds for each of them."""
+    """Runs that are not Completed in the end, and wall and CPU-seconds for each of them."""
     number = bench.size(NUM_RUNS, 3)
     with _stack() as (checkout, env):
         _program(checkout, env, "import benchmarks.scale as s; s.deploy()")
-        worker = processes.start(
-            [sys.executable, "-m", "infra.worker"],
-            cwd=checkout,
-            env=env | {"RRF_WORKER_LIMIT": str(AT_ONCE)},
-            stdout=subprocess.DEVNULL,
-        )
-        try:
-            with Stopwatch() as watch:
-                program = f"import benchmarks.scale as s; s.drain({number})"
-                states = json.loads(_program(checkout, env, program).splitlines()[-1])
-        finally:
-            processes.stop(worker, grace_s=60)
+        with Stopwatch() as of_all:  # also of the worker, which is over then
+            worker = processes.start(
+                [sys.executable, "-m", "infra.worker"],
+                cwd=checkout,
+                env=env | {"RRF_WORKER_LIMIT": str(AT_ONCE)},
+                stdout=subprocess.DEVNULL,
+            )
+            try:
+                with Stopwatch() as watch:
+                    program = f"import benchmarks.scale as s; s.drain({number})"
+                    states = json.loads(_program(checkout, env, program).splitlines()[-1])
+            finally:
+                processes.stop(worker, grace_s=60)
     lost = number - states.get("Completed", 0)
     unit = f"of {number} queued runs, {AT_ONCE} at once"
+    cpu_unit = f"CPU-s each with the worker, {unit}"
     return [
         bench.number("queued_runs_lost", lost, unit),
         bench.number("queued_run_s", watch.wall_s / number, f"wall s each, {unit}"),
+        bench.number("queued_run_cpu_s", of_all.cpu_s / number, cpu_unit),
     ]
 
 

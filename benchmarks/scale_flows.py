@@ -9,8 +9,6 @@ from pathlib import Path
 from prefect import flow, task
 from prefect.cache_policies import NO_CACHE
 
-from benchmarks.data_recordings import dataset_cfg
-
 _PART = """
 import sys
 from benchmarks.scale_flows import part_cfg
@@ -26,6 +24,8 @@ def nothing() -> None:
 
 def part_cfg():
     """The dataset of a part: it has some of the shards that its `dataset_info.json` names."""
+    from benchmarks.data_recordings import dataset_cfg  # not for `nothing`, which imports this file
+
     cfg = dataset_cfg("video")
     return cfg.replace(source=cfg.source.replace(options={"skip_missing_shards": True}))
 
