@@ -12,6 +12,7 @@ is killed forgets events, and others arrive late.
 """
 
 import datetime
+import email.utils
 import logging
 from uuid import UUID
 
@@ -37,6 +38,16 @@ _QUEUED = "Queued"  # in Slurm's queue, see infra/slurm.py
 log = logging.getLogger(__name__)
 
 
+def server_time(client: SyncPrefectClient) -> datetime.datetime:
+    """Now, by the clock of the server, which dates the states of runs; ours may be hours wrong.
+
+    Raises:
+        httpx.HTTPError: If the server does not answer.
+    """
+    answer = client.request("GET", "/health")
+    return email.utils.parsedate_to_datetime(answer.headers["date"])
+
+
 def crash_left_task_runs(settled_s: float = 60) -> int:
     """Set to Crashed what still runs in flow runs that ended; returns how many task runs it was.
 
@@ -46,11 +57,6 @@ def crash_left_task_runs(settled_s: float = 60) -> int:
         settled_s: How long ago the flow runs ended at least. The last reports of their tasks may
             arrive a little after their end.
     """
-    ended = datetime.datetime.now(datetime.UTC) - datetime.timedelta(seconds=settled_s)
-    of_ended_flows = FlowRunFilter(
-        state=FlowRunFilterState(type=FlowRunFilterStateType(any_=[*TERMINAL_STATES])),
-        end_time=FlowRunFilterEndTime(before_=ended),  # type: ignore[arg-type]
-    )
     running = TaskRunFilter(
         state=TaskRunFilterState(
             type=TaskRunFilterStateType(any_=[StateType.RUNNING, StateType.PENDING])
@@ -58,6 +64,11 @@ def crash_left_task_runs(settled_s: float = 60) -> int:
     )
     try:
         with get_client(sync_client=True) as client:
+            ended = server_time(client) - datetime.timedelta(seconds=settled_s)
+            of_ended_flows = FlowRunFilter(
+                state=FlowRunFilterState(type=FlowRunFilterStateType(any_=[*TERMINAL_STATES])),
+                end_time=FlowRunFilterEndTime(before_=ended),  # type: ignore[arg-type]
+            )
             left = client.read_task_runs(flow_run_filter=of_ended_flows, task_run_filter=running)
             for task_run in left:
                 client.set_task_run_state(task_run.id, Crashed(message=_MESSAGE), force=True)
@@ -128,11 +139,11 @@ def crash_unstarted_runs(settled_s: float) -> int:
     """Set to Crashed the flow runs that a worker has taken `settled_s` seconds ago or earlier, and
     that have not started since; returns how many it was.
     """
-    taken = datetime.datetime.now(datetime.UTC) - datetime.timedelta(seconds=settled_s)
     pending = FlowRunFilter(
         state=FlowRunFilterState(type=FlowRunFilterStateType(any_=[StateType.PENDING]))
     )
     with get_client(sync_client=True) as client:
+        taken = server_time(client) - datetime.timedelta(seconds=settled_s)
         found = client.read_flow_runs(flow_run_filter=pending)
         left = [
             run

@@ -49,6 +49,7 @@ from prefect.client.schemas.objects import FlowRun, State, StateType
 from prefect.exceptions import ObjectNotFound
 from prefect.states import Cancelled, Crashed, Pending
 
+from flows.leftovers import server_time
 from rrf import workspace
 from rrf.config import Cfg, configclass, first_error
 
@@ -131,18 +132,19 @@ def poll(client: SyncPrefectClient, cfg: SlurmCfg) -> None:
         OSError: If Slurm does not answer.
     """
     client.send_worker_heartbeat(POOL, socket.gethostname(), cfg.poll_s)
-    soon = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=cfg.poll_s)
+    now = server_time(client)
+    soon = now + datetime.timedelta(seconds=cfg.poll_s)
     for answer in client.get_scheduled_flow_runs_for_work_pool(POOL, scheduled_before=soon):
         client.update_flow_run(answer.flow_run.id, infrastructure_pid=_NO_JOB)  # of a retry's first
         taken = client.set_flow_run_state(answer.flow_run.id, Pending())
         if taken.status.value == "ACCEPT":
             submit(client, cfg, answer.flow_run)
-    runs = list(_unfinished(client))
+    runs = list(_unfinished(client, now))
     found = jobs()  # after the runs, so a run is never ahead of its job
     for run in runs:
         job = found.get(str(run.id))
         is_of_before = job and not job.is_alive and job.id != run.infrastructure_pid
-        settle(client, cfg, run, None if is_of_before else job)
+        settle(client, cfg, run, None if is_of_before else job, now)
 
 
 def submit(client: SyncPrefectClient, cfg: SlurmCfg, run: FlowRun) -> None:
@@ -169,11 +171,18 @@ def submit(client: SyncPrefectClient, cfg: SlurmCfg, run: FlowRun) -> None:
     log.info("run '%s' is job %s", run.name, job_id)
 
 
-def settle(client: SyncPrefectClient, cfg: SlurmCfg, run: FlowRun, job: Job | None) -> None:
-    """Do what is to be done about a run and its job, None if Slurm does not know any."""
+def settle(
+    client: SyncPrefectClient,
+    cfg: SlurmCfg,
+    run: FlowRun,
+    job: Job | None,
+    now: datetime.datetime,
+) -> None:
+    """Do what is to be done about a run and its job, None if Slurm does not know any; `now` is the
+    time by the server's clock."""
     state = run.state
     assert state
-    age_s = (datetime.datetime.now(datetime.UTC) - state.timestamp).total_seconds()
+    age_s = (now - state.timestamp).total_seconds()
     if job and job.state == "CANCELLED":
         _end(client, run, Cancelled(message=f"job {job.id} was cancelled in Slurm (scancel)"))
     elif state.is_final():
@@ -265,11 +274,11 @@ def work() -> None:
         time.sleep(cfg.poll_s)
 
 
-def _unfinished(client: SyncPrefectClient) -> Iterator[FlowRun]:
+def _unfinished(client: SyncPrefectClient, now: datetime.datetime) -> Iterator[FlowRun]:
     """The runs of the pool that have been taken and not ended, and those that crashed just now."""
     pool = WorkPoolFilter(name=WorkPoolFilterName(any_=[POOL]))
     taken = [StateType.PENDING, StateType.RUNNING, StateType.CANCELLING]
-    since = datetime.datetime.now(datetime.UTC) - _RECENT
+    since = now - _RECENT
     for wanted in (
         FlowRunFilter(state=FlowRunFilterState(type=FlowRunFilterStateType(any_=taken))),
         FlowRunFilter(

@@ -1,5 +1,5 @@
-"""Work that is killed at moments that a seed draws, or meets a full disk, ends as if undisturbed, and
-attacks change nothing; `python -m benchmarks.faults` does the same with 20 seeds each.
+"""Killed work, and work on a full disk, ends as if undisturbed, and attacks change nothing;
+`python -m benchmarks.faults` does the same with 20 seeds each.
 """
 
 import json

@@ -13,7 +13,8 @@ from prefect.events.schemas.events import Event, Resource
 from prefect.states import AwaitingRetry, Pending, Running, State
 from prefect.types._datetime import now
 
-from flows.leftovers import SilentRuns
+from flows.leftovers import SilentRuns, crash_unstarted_runs, server_time
+from tests.faults.clocks import clock
 from tests.waiting import wait_for
 
 
@@ -67,6 +68,16 @@ def test_a_run_without_a_sign_of_life_becomes_crashed(client):
     assert [state_of(client, run) for run in (killed, unstarted)] == ["Crashed", "Crashed"]
     assert [state_of(client, run) for run in (within, queued)] == ["Running", "Queued"]
     assert runs.look(2000) == []
+
+
+@pytest.mark.parametrize("hours", [-30, 30])
+def test_a_machine_whose_clock_is_wrong_takes_no_young_run_for_an_old_one(client, hours):
+    run = begun(client, Pending())
+    with clock(hours):
+        assert abs((server_time(client) - now("UTC")).total_seconds() + 3600 * hours) < 600
+        assert crash_unstarted_runs(3600) == 0
+    assert state_of(client, run) == "Pending"
+    client.delete_flow_run(run)
 
 
 @pytest.mark.slow
