@@ -37,6 +37,7 @@ _STOP_TIMEOUT_S = 45  # the worker gives a flow 30 s to stop, the flow gives tra
 _SERVICES = ("worker", "metrics", "mlflow", "prefect")  # in the order in which they stop
 _SPARE_RUNS = 5
 """Flows that need no GPU, the one of the night, and those that wait while others end."""
+_OWN_DATABASE = "PREFECT_SERVER_DATABASE_CONNECTION_URL"
 _LEASES = "prefect.server.concurrency.lease_storage"
 
 
@@ -149,6 +150,9 @@ def environment(port: int) -> dict[str, str]:
         "PREFECT_SERVER_UI_API_URL": "/api",  # of the page's own server, also through a tunnel
         "PREFECT_PLUGINS_ENABLED": "true",
         "PREFECT_WORKER_QUERY_SECONDS": "3",
+        # Prefect calls runs late in ten transactions at once, which SQLite refuses, again and again
+        # ("database is locked"): a server with 200 runs in its queue did little else.
+        "PREFECT_SERVER_SERVICES_LATE_RUNS_ENABLED": str(_OWN_DATABASE in os.environ).lower(),
         # Leases are kept on disk, so that a restarted server still knows which have expired.
         "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": f"{_LEASES}.filesystem",
         "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
