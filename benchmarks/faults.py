@@ -137,6 +137,8 @@ def _options(parser: argparse.ArgumentParser) -> None:
 
 if __name__ == "__main__":
     os.environ.setdefault("RRF_HOME", str(record.ROOT))
+    for name in ("MLFLOW_TRACKING_URI", "RRF_ARTIFACT_ROOT"):  # no store of somebody's
+        os.environ.pop(name, None)
     harness.main(
         "faults",
         __doc__,

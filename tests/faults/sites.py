@@ -14,6 +14,8 @@ import typing
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from tests import postgres
 from tests.faults.attacks import Attacked, AttackTrial
 from tests.faults.registry_cases import champions, prepare_registry
@@ -152,11 +154,12 @@ class PostgresTrial(AttackTrial):
     """A case whose store is on a PostgreSQL server of its own; each seed has a fresh database."""
 
     def __init__(self, case: "OnPostgres", folder: Path):
-        self._before, self._stack = os.environ.get(_URI), contextlib.ExitStack()
+        self._stack = contextlib.ExitStack()
         self.server = case.server = self._stack.enter_context(postgres.running())
         postgres.create(self.server.uri, "start", "trial")
-        os.environ[_URI] = postgres.named(self.server.uri, "start")
-        os.environ["RRF_ARTIFACT_ROOT"] = str(folder / "home/artifacts")
+        self._patch = self._stack.enter_context(pytest.MonkeyPatch.context())
+        self._patch.setenv(_URI, postgres.named(self.server.uri, "start"))
+        self._patch.setenv("RRF_ARTIFACT_ROOT", str(folder / "home/artifacts"))
         try:
             super().__init__(case, folder)
         except BaseException:
@@ -167,14 +170,10 @@ class PostgresTrial(AttackTrial):
         super()._again()
         postgres.query(self.server.uri, "postgres", "DROP DATABASE trial WITH (FORCE)")
         postgres.query(self.server.uri, "postgres", "CREATE DATABASE trial TEMPLATE start")
-        os.environ[_URI] = postgres.named(self.server.uri, "trial")
+        self._patch.setenv(_URI, postgres.named(self.server.uri, "trial"))
 
     def close(self) -> None:
         self._stack.close()
-        os.environ.pop("RRF_ARTIFACT_ROOT", None)
-        os.environ.pop(_URI, None) if self._before is None else os.environ.update(
-            {_URI: self._before}
-        )
 
 
 class OnPostgres(TwoSites):

@@ -151,7 +151,7 @@ class Running:
         self.failure = None
         self.thread = threading.Thread(target=self._run, daemon=True)
         self.thread.start()
-        assert self._ready.wait(10)
+        assert self._ready.wait(120)
         if self.failure:
             raise self.failure
 
