@@ -211,3 +211,15 @@ def test_what_nobody_waits_for_asks_again_for_a_server_that_is_away(monkeypatch)
     (server,) = started
     server.shutdown()
     server.server_close()
+
+
+def test_a_database_that_ends_before_the_first_question_is_one_line():
+    """MLflow asks it while a client is made."""
+    from sqlalchemy.exc import OperationalError
+
+    class Client:
+        def __init__(self, **_):
+            raise OperationalError("", {}, Exception("server closed the connection\nunexpectedly"))
+
+    with pytest.raises(OSError, match="no MLflow store at postgresql:.*: server closed the conn"):
+        store.translating(Client, "postgresql://somewhere/mlflow")
