@@ -108,8 +108,8 @@ class Lineage:
         Raises:
             ValueError: For a key that a lineage does not have; the message begins with `where`.
         """
-        fields = dict(data)
         try:
+            fields = dict(data)
             fields["datasets"] = tuple(DatasetLineage(**d) for d in fields.get("datasets", ()))
             if environment := fields.get("environment"):
                 fields["environment"] = EnvironmentLineage(**environment)

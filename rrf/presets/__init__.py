@@ -188,7 +188,12 @@ def resolve(target: str, overrides: Iterable[str] | Mapping = ()) -> RunnerCfg:
             raise ValueError(
                 f"{target} does not name a preset; add preset: NAME. Known: {known_presets()}"
             )
-        changes = dict(data.get("overrides") or {}) | changes
+        in_file = data.get("overrides") or {}
+        if not isinstance(in_file, dict):
+            raise ValueError(
+                f"{target}: overrides is {in_file!r:.60}, but has a line PATH: VALUE for each"
+            )
+        changes = in_file | changes
         target = data["preset"]
     if target not in PRESETS and (reason := recipes.refusal(target)):
         raise ValueError(reason)

@@ -221,5 +221,5 @@ def test_a_database_that_ends_before_the_first_question_is_one_line():
         def __init__(self, **_):
             raise OperationalError("", {}, Exception("server closed the connection\nunexpectedly"))
 
-    with pytest.raises(OSError, match="no MLflow store at postgresql:.*: server closed the conn"):
+    with pytest.raises(OSError, match=r"no MLflow store at postgresql:.*server closed the"):
         store.translating(Client, "postgresql://somewhere/mlflow")
