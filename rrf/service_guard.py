@@ -23,6 +23,7 @@ import contextlib
 import hmac
 import os
 import secrets
+import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,8 @@ from urllib.parse import urlsplit
 from rrf import service_records, workspace
 
 LOGIN_VARIABLE, NAMES_VARIABLE = "RRF_LOGIN", "RRF_SERVER_NAMES"
+MLFLOW_CERTIFICATES = "MLFLOW_TRACKING_SERVER_CERT_PATH"
+PREFECT_CERTIFICATES = "PREFECT_API_SSL_CERT_FILE"
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _MOST_DRAINED, _DRAIN_S = 1 << 20, 5.0
 _OPEN_TO_ALL = ("/health", "/version")  # of MLflow: whether it works
@@ -86,6 +89,19 @@ def login_of(url: str) -> str | None:
             is_ours = parts.hostname in _LOOPBACK and login_file().exists()
             return login() if is_ours else None
     return None
+
+
+def certificates(variable: str) -> ssl.SSLContext | None:
+    """What the certificate of a server is compared with: the file that MLflow's or Prefect's
+    variable names, as their own clients do; None for those that this machine knows.
+
+    Raises:
+        OSError: If there is no such file, or nothing of that kind in it.
+    """
+    file = os.environ.get(variable)
+    if file and not Path(file).is_file():
+        raise FileNotFoundError(f"{variable} names {file}, and there is no such file")
+    return ssl.create_default_context(cafile=file) if file else None
 
 
 def give_mlflow_login(uri: str) -> None:

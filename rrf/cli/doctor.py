@@ -17,7 +17,7 @@ from packaging.specifiers import SpecifierSet
 from rich.console import Console
 from rich.table import Table
 
-from rrf import service_records, workspace
+from rrf import service_guard, service_records, workspace
 from rrf.cli.tables import print_table
 from rrf.extras import install_command
 
@@ -166,8 +166,13 @@ def server(what: str, name: str, path: str) -> tuple[str, str, str]:
             probe.settimeout(0.5)
             if probe.connect_ex(("127.0.0.1", port)) != 0:
                 return _WARN, what, f"not running on port {port}; run: rrf services up"
+    variable = {
+        "prefect": service_guard.PREFECT_CERTIFICATES,
+        "mlflow": service_guard.MLFLOW_CERTIFICATES,
+    }[name]
     try:
-        with urllib.request.urlopen(f"{address}{path}", timeout=5) as answer:
+        known = service_guard.certificates(variable)
+        with urllib.request.urlopen(f"{address}{path}", timeout=5, context=known) as answer:
             return _OK, what, f"{address} answers {answer.status}"
     except OSError as error:
         if is_own:

@@ -26,7 +26,7 @@ from tests.waiting import wait_for
 COMPOSE = ROOT / "infra/compose.yaml"
 FAULTS = ROOT / "tests/flows/faults.yaml"
 TARGETS = ("database", "objects", "servers", "worker", "proxy")
-USER = "10001"
+USER = "10002"  # has no name in the images, like an operator who takes RRF_UID
 
 
 def test_nothing_but_the_proxy_has_ports_or_a_way_out():
@@ -60,6 +60,8 @@ class Stack:
             "RRF_BACKUPS": str(self.backups),
             "RRF_FAULTS": str(self.faults),
             "RRF_BIND": "127.0.0.1",
+            "RRF_UID": USER,
+            "RRF_GID": USER,
             "RRF_POLICY": "balance@champion",
         }
         self.tls = ssl.create_default_context()

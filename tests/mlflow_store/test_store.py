@@ -6,6 +6,7 @@ import contextlib
 import http.server
 import shutil
 import sqlite3
+import ssl
 import sys
 import threading
 from pathlib import Path
@@ -17,6 +18,7 @@ from rrf import cli
 from rrf.mlflow_store import store
 from rrf.registry import listing
 from rrf.tracking.mlflow_run import MLflowTracker
+from tests.serving.test_access import certificate
 from tests.waiting import wait_for
 
 PASSWORD = "s3cret%2Fword"  # in a URI, "s3cret/word"
@@ -186,6 +188,35 @@ def test_a_task_may_have_a_name_that_mlflow_refuses(home):
     run = client.create_run(client.create_experiment("tasks")).info.run_id
     store.log_numbers(client, run, {"success/bowl@swap: now": 0.5, "success/größe": 1.0})
     assert client.get_run(run).data.metrics == {"success/bowl_swap: now": 0.5, "success/größe": 1.0}
+
+
+def test_a_server_whose_certificate_is_in_a_file_is_reached_as_by_mlflow(monkeypatch, tmp_path):
+    class Well(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_):
+            pass
+
+    files = certificate(tmp_path)
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(files["certificate"], files["key"])
+    server = http.server.HTTPServer(("127.0.0.1", 0), Well)
+    server.socket = tls.wrap_socket(server.socket, server_side=True)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    uri = f"https://127.0.0.1:{server.server_port}"
+    try:
+        with pytest.raises(OSError, match="certificate verify failed"):
+            store._check_answers(uri)
+        monkeypatch.setenv("MLFLOW_TRACKING_SERVER_CERT_PATH", files["certificate"])
+        store._check_answers(uri)
+        monkeypatch.setenv("MLFLOW_TRACKING_SERVER_CERT_PATH", str(tmp_path / "none.pem"))
+        with pytest.raises(OSError, match=r"names .*none\.pem, and there is no such file"):
+            store._check_answers(uri)
+    finally:
+        server.shutdown()
+        server.server_close()
 
 
 def test_what_nobody_waits_for_asks_again_for_a_server_that_is_away(monkeypatch):
