@@ -2,7 +2,7 @@
 
 Everything is written beside its destination, flushed to the disk and renamed. A process killed at
 any moment leaves the old content, plus at most a `.tmp-` sibling that the next write of the same
-destination removes. The sibling's name has the host and the process that writes it, because other
+destination removes. The sibling's name has the host and the thread that writes it, because other
 nodes may share the file system; what another node left is removed when it is a day old. (Some
 network file systems cannot exchange two directories in one step. There, the destination does not
 exist for the moment between two renames.)
@@ -19,6 +19,7 @@ import os
 import shutil
 import socket
 import tempfile
+import threading
 import time
 import typing
 from collections.abc import Iterator
@@ -34,9 +35,9 @@ _RENAME_EXCHANGE = 2  # of linux/fs.h
 
 
 def temporary(path: str | Path, ending: str = "") -> Path:
-    """The place beside `path` where this process writes; nobody else does."""
-    path = Path(path)
-    return path.with_name(f"{TEMPORARY}{path.name}-{_host()}-{os.getpid()}{ending}")
+    """The place beside `path` where this thread writes; nobody else does."""
+    path, writer = Path(path), threading.get_native_id()  # of a main thread, that of its process
+    return path.with_name(f"{TEMPORARY}{path.name}-{_host()}-{writer}{ending}")
 
 
 def write_bytes(path: str | Path, content: bytes) -> None:
@@ -376,10 +377,11 @@ def _remove_leftovers(path: Path) -> None:
 
 
 def _remove_if_abandoned(leftover: Path) -> None:
-    """Remove what a killed process left: of this node, if no process has its number any more."""
+    """Remove what a killed process left: of this node, if no thread has its number any more."""
     writer, _, pid = leftover.name.removesuffix("-old").rpartition("-")
     if writer.endswith(f"-{_host()}") and pid.isdigit():
-        is_abandoned = int(pid) == os.getpid() or not Path(f"/proc/{pid}").exists()
+        is_mine = int(pid) == threading.get_native_id()
+        is_abandoned = is_mine or not Path(f"/proc/{pid}").exists()
     else:
         is_abandoned = _age_s(leftover) > _FOREIGN_S
     if is_abandoned and leftover.is_file():

@@ -1,5 +1,6 @@
 """Files and directories that appear whole or not at all."""
 
+import concurrent.futures
 import contextlib
 import errno
 import os
@@ -102,6 +103,16 @@ def test_what_a_killed_write_of_a_file_left_goes_with_the_next_one(tmp_path):
     (tmp_path / f"{mine}-1").write_text("still written")
     atomic.write_text(tmp_path / "data", "whole")
     assert sorted(path.name for path in tmp_path.iterdir()) == [f"{mine}-1", "data"]
+
+
+def test_threads_that_write_the_same_file_do_not_meet(tmp_path):
+    def write(number):
+        for _ in range(50):
+            atomic.write_text(tmp_path / "data", f"by {number}")
+
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        list(pool.map(write, range(4)))
+    assert [path.name for path in tmp_path.iterdir()] == ["data"]
 
 
 def test_what_another_node_writes_on_a_shared_file_system_is_left_to_it(tmp_path):
