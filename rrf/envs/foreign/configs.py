@@ -12,6 +12,7 @@ from pathlib import Path
 from rrf.config import configclass, did_you_mean
 from rrf.envs.configs import ControlEnvCfg, VecEnvCfg
 from rrf.envs.foreign.interpreters import interpreter
+from rrf.envs.vec_env import InitialState
 
 
 @configclass(builds="rrf.envs.foreign.env:ForeignVecEnv")
@@ -89,6 +90,10 @@ class ForeignVecEnvCfg(VecEnvCfg):
     def instruction(self, task: str) -> str:
         """The instruction of a task in words."""
         return self.instructions[task]
+
+    def worded(self, task: str, state: InitialState) -> str:
+        """The instruction of a task in the words of an episode that began in `state`."""
+        return self.instruction(task)
 
 
 @configclass(builds="rrf.envs.foreign.control:build")

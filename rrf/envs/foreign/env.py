@@ -120,6 +120,7 @@ class ForeignVecEnv:
         """CPU seconds that the foreign process has spent so far, by activity."""
         self._slots = Slots(cfg.num_envs, cfg.ignore_terminations)
         self._tasks = [""] * cfg.num_envs
+        self._begun: dict[int, InitialState] = {}
         self._num_steps = np.zeros(cfg.num_envs, np.int64)  # of the task that is to be done
         self._stages = np.zeros(cfg.num_envs, np.int64)  # tasks of the episode that are done
         self._images_CBHW3, memory = _shared_images(cfg)
@@ -151,7 +152,7 @@ class ForeignVecEnv:
         slots = self._slots.check_reset(initial_states, env_ids, check)
         self._slots.clear(slots)
         for slot, state in zip(slots, initial_states, strict=True):
-            self._tasks[slot] = state.task
+            self._tasks[slot], self._begun[slot] = state.task, state
         plain = [(state.task, state.seed, state.index) for state in initial_states]
         answer = self._call("reset", slots, plain)
         self._stages[slots] = 0
@@ -252,7 +253,8 @@ class ForeignVecEnv:
             camera: self._images_CBHW3[number, slots]  # a copy
             for number, camera in enumerate(self.cfg.cameras)
         }
-        return Observation(drawn, state, [self.cfg.instruction(self._tasks[s]) for s in slots])
+        words = [self.cfg.worded(self._tasks[slot], self._begun[slot]) for slot in slots]
+        return Observation(drawn, state, words)
 
     def _array(self, answer: typing.Any, name: str, dtype: type, *shape: int) -> np.ndarray:
         """An array of an answer, checked."""

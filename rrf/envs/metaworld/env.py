@@ -27,6 +27,7 @@ from rrf.envs.metaworld.configs import ACTION_NAMES, CONTROL_HZ, STATE_NAMES, Me
 from rrf.envs.metaworld.tasks import INSTRUCTIONS
 from rrf.envs.slots import Slots
 from rrf.envs.vec_env import InitialState, Step, check_actions
+from rrf.envs.wording import wording
 
 if typing.TYPE_CHECKING:
     from rrf.envs.metaworld.engine import Episode, TaskEngine
@@ -244,7 +245,7 @@ def _scene_of(state: InitialState) -> _Scene:
 
 
 def _instruction(state: InitialState) -> str:
-    return shifts.wording(state, INSTRUCTIONS[shifts.split(state.task)[0]])
+    return wording(state, INSTRUCTIONS[shifts.split(state.task)[0]])
 
 
 def _return_memory() -> None:

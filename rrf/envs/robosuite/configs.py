@@ -1,11 +1,14 @@
 """The config of robosuite. Imports no simulator."""
 
 import typing
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rrf.config import configclass
+from rrf.envs.foreign.child_path.rrf_child.shifts import split
 from rrf.envs.foreign.configs import ForeignVecEnvCfg
+from rrf.envs.vec_env import InitialState
+from rrf.envs.wording import WORDINGS, wording
 
 INSTRUCTIONS = {
     "Lift": "lift the red cube",
@@ -19,6 +22,16 @@ INSTRUCTIONS = {
     "NutRound": "put the round nut on the peg",
 }
 """Task -> instruction. The names are robosuite's without `PickPlace` and `Assembly`."""
+SHIFTS: dict[str, str] = {
+    "camera": "the scene's cameras up to 10 cm away along each axis and the hand's up to 1 cm, "
+    "turned by up to 5 degrees",
+    "light": "the lamp at 0.2 to 2.2 times its brightness, tinted, and from elsewhere",
+    "texture": "table or bins, walls and floor in plain colours",
+    "distractors": "four things at the sides of the table, which nothing touches",
+    "start": "each joint of the arm up to 0.08 rad elsewhere, so the hand some centimetres",
+    **WORDINGS,
+}
+"""What stands behind the @ of a task -> what differs."""
 CAMERAS = ("agentview", "robot0_eye_in_hand", "frontview", "birdview")
 CONTROLLERS = ("OSC_POSE", "OSC_POSITION")
 _GL = ("egl", "osmesa")
@@ -74,6 +87,18 @@ class RobosuiteCfg(ForeignVecEnvCfg):
         for name, known in (("controller", CONTROLLERS), ("gl", _GL)):
             if (value := getattr(self, name)) not in known:
                 raise ValueError(f"{name} is '{value}', allowed: {', '.join(known)}")
+
+    @property
+    def tasks(self) -> Sequence[str]:
+        return (*INSTRUCTIONS, *(f"{task}@{shift}" for shift in SHIFTS for task in INSTRUCTIONS))
+
+    def instruction(self, task: str) -> str:
+        """See `ForeignVecEnvCfg.instruction`; of robosuite's own task."""
+        return INSTRUCTIONS[split(task)[0]]
+
+    def worded(self, task: str, state: InitialState) -> str:
+        """See `ForeignVecEnvCfg.worded`."""
+        return wording(state, self.instruction(task))
 
     @property
     def action_names(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]

@@ -137,6 +137,7 @@ def test_the_other_side_is_python_3_8_and_imports_numpy_only():
         "rasterizer.py",
         "scenes.py",
         "serve.py",
+        "shifts.py",
         "wire.py",
     ]
     assert [file.name for file in files] == names

@@ -7,6 +7,7 @@ from rrf.envs.metaworld import shifts
 from rrf.envs.metaworld.configs import MetaWorldCfg
 from rrf.envs.metaworld.tasks import INSTRUCTIONS, SHIFTED_TASKS, TASKS
 from rrf.envs.vec_env import InitialState
+from rrf.envs.wording import wording
 
 TASK = "drawer-open-v3"
 PICTURES = ("camera", "light", "texture", "distractors")
@@ -82,7 +83,7 @@ def test_other_words():
     for task in TASKS:
         worded = {
             name: {
-                shifts.wording(InitialState(f"{task}@{name}", seed, index), INSTRUCTIONS[task])
+                wording(InitialState(f"{task}@{name}", seed, index), INSTRUCTIONS[task])
                 for seed in range(4)
                 for index in range(50)
             }
@@ -94,7 +95,7 @@ def test_other_words():
     states = [InitialState(f"{TASK}@wording", 4242, index) for index in range(4)]
     env, seen = start(*states, cameras=[])
     env.close()
-    assert seen.instruction == [shifts.wording(each, INSTRUCTIONS[TASK]) for each in states]
+    assert seen.instruction == [wording(each, INSTRUCTIONS[TASK]) for each in states]
     assert len(set(seen.instruction)) > 1
 
 

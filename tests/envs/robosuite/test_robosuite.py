@@ -7,7 +7,7 @@ import pytest
 
 from rrf.envs import ENVS
 from rrf.envs.observations import digest
-from rrf.envs.robosuite.configs import RobosuiteCfg
+from rrf.envs.robosuite.configs import INSTRUCTIONS, SHIFTS, RobosuiteCfg
 from rrf.envs.vec_env import InitialState
 from rrf.evaluation.protocols.files import load_protocol
 from rrf.presets import resolve
@@ -38,6 +38,9 @@ def test_the_protocol_is_that_of_the_environment():
     cfg = protocol.environment_cfg()
     assert isinstance(cfg, RobosuiteCfg)
     assert cfg.cameras == CAMERAS
+    robust = load_protocol(ROOT / "configs/protocols/robosuite-robust.yaml")
+    assert robust.environment_cfg() == cfg
+    assert set(robust.groups) >= {"as trained", "camera", "light", "texture", "start"}
     preset = resolve("robosuite-grpo-compact", ["init_from=somewhere"])
     assert isinstance(preset, VLARLRunnerCfg)
     assert preset.policy.cameras == CAMERAS
@@ -112,9 +115,64 @@ def test_without_an_expert_it_says_which_tasks_have_one(task, controller, messag
 def test_every_task_runs_and_scenes_that_were_unloaded_come_back_the_same():
     begun = {}
     with real.built(CFG.replace(num_envs=1)) as one:
-        for task in (*one.cfg.tasks, "Lift", "Door"):  # nine scenes, three are kept
+        for task in (*INSTRUCTIONS, "Lift", "Door"):  # nine scenes, three are kept
             observation = one.reset(starts(0, task))
             assert begun.setdefault(task, digest(observation, 0)) == digest(observation, 0)
             assert all(images.std() > 20 for images in observation.images.values())
             assert one.step(np.zeros((1, 4, 7), np.float32)).steps.tolist() == [4]
     assert len(set(begun.values())) == 9
+
+
+def test_a_changed_task_is_a_task_with_its_words():
+    CFG.check_task("Lift@texture")
+    assert len(CFG.tasks) == len(INSTRUCTIONS) * (1 + len(SHIFTS))
+    with pytest.raises(ValueError, match=r"no robosuite task 'Lift@lights'.*Lift@light"):
+        CFG.check_task("Lift@lights")
+    assert CFG.instruction("Lift@camera") == "lift the red cube"
+    assert CFG.worded("Lift@camera", InitialState("Lift@camera", 1, 2)) == "lift the red cube"
+    for task in INSTRUCTIONS:
+        worded = {
+            name: {
+                CFG.worded(f"{task}@{name}", InitialState(f"{task}@{name}", 1, index))
+                for index in range(50)
+            }
+            for name in ("wording", "other-wording")
+        }
+        assert min(map(len, worded.values())) >= 3
+        assert not worded["wording"] & worded["other-wording"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shift", SHIFTS)
+def test_another_picture_of_the_same_episode(shift):
+    """The expert, who sees what is in the hand, does the same to the bit; only @start moves."""
+    cfg = CFG.replace(chunk_length=1, max_episode_steps=40, action_repeat=2)
+    with real.built(cfg) as env:
+        seen = env.reset([InitialState(f"Lift{at}", 4242, 3) for at in ("", f"@{shift}")])
+        begun, is_same = seen, shift != "start"
+        for _ in range(25):
+            assert np.array_equal(seen.state[0], seen.state[1]) == is_same
+            actions = np.stack([env.expert_action(slot) for slot in (0, 1)])
+            assert np.array_equal(*actions) == is_same
+            step = env.step(actions[:, None])
+            assert not is_same or step.reward[0] == step.reward[1]
+            seen = step.observation
+            if step.terminated.any():  # the cube is lifted
+                break
+        assert step.terminated.all() or not is_same
+        pictures = begun.images["agentview"].astype(int)
+        assert (np.abs(pictures[0] - pictures[1]).max(axis=-1) > 10).any() == ("word" not in shift)
+        # and whoever had another picture before has the plain one again
+        again = env.reset([InitialState("Lift", 4242, 3)], env_ids=[1])
+        np.testing.assert_array_equal(again.images["agentview"][0], begun.images["agentview"][0])
+        np.testing.assert_array_equal(again.state[0], begun.state[0])
+
+
+@pytest.mark.slow
+def test_pictures_follow_from_the_initial_state():
+    states = [InitialState("Door@light", 4242, 3), InitialState("Door@light", 777, 3)]
+    with real.built(CFG) as env:
+        first = env.reset(states).images["agentview"]
+        other = env.reset(states[::-1]).images["agentview"]
+    np.testing.assert_array_equal(first, other[::-1])
+    assert np.abs(first[0].astype(int) - first[1]).max() > 10

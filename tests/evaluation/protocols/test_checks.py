@@ -95,7 +95,7 @@ def test_the_command_checks_those_named_and_says_which_are_not_set_up(home):
     run = typer.testing.CliRunner().invoke
     done = run(app, ["envs", "check", "two_goals"], catch_exceptions=False)
     assert done.output.startswith("[1/1] two-goals ... ok: the same twice (two_goals, ")
-    with pytest.raises(ValueError, match="1 of 1 checks failed: robosuite-demo"):
+    with pytest.raises(ValueError, match="2 of 2 checks failed: robosuite-demo, robosuite-robust"):
         run(app, ["envs", "check", "robosuite"], catch_exceptions=False)
     with pytest.raises(ValueError, match="no protocol is for 'liberro'; did you mean 'libero'"):
         run(app, ["envs", "check", "liberro"], catch_exceptions=False)
