@@ -6,7 +6,7 @@ import dataclasses
 import logging
 import time
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -30,7 +30,7 @@ class Conversation:
     guards: int = 0
     """How often a guard was violated in this episode."""
     outside: np.ndarray | None = None
-    """float [D], observations of this episode outside of the training's states, by dimension."""
+    """float [D], observations of this episode outside of the training's, by dimension."""
     num_seen: int = 0
     """Observations of this episode."""
     actions: collections.deque[np.ndarray] = dataclasses.field(default_factory=collections.deque)
@@ -49,10 +49,10 @@ class Conversation:
         self.outside, self.num_seen = None, 0
         self.actions.clear()
 
-    def see(self, state: np.ndarray | None) -> None:
+    def see(self, inputs: Mapping[str, np.ndarray]) -> None:
         """Note an observation of the episode."""
-        if self.player and self.player.drift and state is not None:
-            outside = self.player.drift.outside(state).astype(float)
+        if self.player and self.player.drift:
+            outside = self.player.drift.outside(inputs).astype(float)
             self.outside = outside if self.outside is None else self.outside + outside
             self.num_seen += 1
 
@@ -107,13 +107,11 @@ class Episodes:
         if player is None or player.drift is None or talk.outside is None:
             return
         dimensions = player.drift.add(talk.outside / talk.num_seen)
-        for number, evidence in enumerate(player.drift.log_evidence):
-            self._metrics.drift.labels(player.version, str(number)).set(float(evidence))
+        for label, evidence in zip(player.drift.labels, player.drift.log_evidence, strict=True):
+            self._metrics.drift.labels(player.version, label).set(float(evidence))
         if dimensions:
-            title = (
-                f"{player.metadata['policy']} sees states that it was not trained on, in dimension "
-                f"{', '.join(map(str, dimensions))} of observation.state"
-            )
+            where = ", ".join(player.drift.names[number] for number in dimensions)
+            title = f"{player.metadata['policy']} sees what it was not trained on: {where}"
             _log.warning("%s", title)
             event = Event("drift", title, "", player.model, player.version)
             self._telling = asyncio.create_task(asyncio.to_thread(tell, event))

@@ -50,8 +50,8 @@ class Metrics:
         )
         self.drift = Gauge(
             "drift",
-            "Logarithm of the evidence that the states differ from the training's; the alarm is at "
-            "log(dimensions / 0.01)",
+            "Logarithm of the evidence that states or images differ from the training's; alarm: "
+            "at log(dimensions / 0.01)",
             ["version", "dimension"],
             **registration,
         )

@@ -16,7 +16,8 @@ import numpy as np
 
 from rrf import atomic
 from rrf.config import first_error
-from rrf.data.schema import ACTION, STATE
+from rrf.data.dataset.seen_images import SeenImages
+from rrf.data.schema import ACTION, IMAGE_PREFIX, STATE
 from rrf.runners.checkpoints.deployable import deployable_digest, kind_of
 from rrf.runners.checkpoints.deployed import Signature, Tensor, deployed_class
 from rrf.serving.access import tls_context
@@ -129,11 +130,37 @@ def loaded(
     file = checkpoint / "norm_stats.json"
     stats = atomic.parse_json(file.read_bytes(), file) if file.is_file() else {}
     player.action_std = _statistic(stats, ACTION, "std", policy.signature.output)
-    for tensor in policy.signature.inputs:
+    player.drift = _drift(policy.signature, stats)
+    player.unwatched = _unwatched(policy.signature, player.drift)
+    return player
+
+
+def _drift(signature: Signature, stats: dict) -> Drift | None:
+    """What follows the observations of a policy; None if its checkpoint knows nothing of them."""
+    low = high = None
+    cameras: dict[str, SeenImages] = {}
+    for tensor in signature.inputs:
         if tensor.name == STATE:
             low, high = (_statistic(stats, STATE, name, tensor) for name in ("q01", "q99"))
-            player.drift = Drift(low, high) if low is not None and high is not None else None
-    return player
+        seen = SeenImages.from_dict(stats.get(str(tensor.name)))
+        if str(tensor.name).startswith(IMAGE_PREFIX) and seen and tensor.dtype == "uint8":
+            cameras[str(tensor.name)] = seen
+    if low is None or high is None:
+        low = high = np.zeros(0)
+    return Drift(low, high, cameras) if len(low) or cameras else None
+
+
+def _unwatched(signature: Signature, drift: Drift | None) -> str:
+    """The cameras whose images no alarm watches, in words; "" for none."""
+    watched = drift.labels if drift else []
+    names = [str(t.name) for t in signature.inputs if str(t.name).startswith(IMAGE_PREFIX)]
+    lacking = [n.removeprefix(IMAGE_PREFIX) for n in names if n not in watched and "@" not in n]
+    if not lacking:
+        return ""
+    return (
+        f"images of {', '.join(lacking)} are not watched for drift: the checkpoint has no "
+        "statistics of them (policies trained from now on have, of 10 episodes or more)"
+    )
 
 
 def _statistic(stats: dict, key: str, name: str, tensor: Tensor) -> np.ndarray | None:
@@ -163,7 +190,9 @@ def serve_checkpoint(
     begin = time.perf_counter()
     known = (standing.version, standing.name) if standing else ()
     player = loaded(checkpoint, label, cfg, device, *known)
-    announce = _announcement(label, device, token, time.perf_counter() - begin, say)
+    announce = _announcement(
+        label, device, token, time.perf_counter() - begin, say, player.unwatched
+    )
     cast = Cast(player, lambda _: standing.revoked) if standing else Cast(player)
     with open_book(standing.name if standing else f"checkpoint-{player.digest[:12]}") as book:
         server = _server(cfg)(cfg, cast, token, book)
@@ -204,7 +233,9 @@ def serve_model(
     begin = time.perf_counter()
     player = load(champion)
     label = f"{registry.name} version {champion} (and whichever follows it)"
-    announce = _announcement(label, device, token, time.perf_counter() - begin, say)
+    announce = _announcement(
+        label, device, token, time.perf_counter() - begin, say, player.unwatched
+    )
     cast = Cast(player)
     with open_book(registry.name) as book:
         server = _server(cfg)(cfg, cast, token, book)
@@ -235,10 +266,13 @@ def _announcement(
     token: str | None,
     warm_s: float,
     say: Callable[[str], None],
+    unwatched: str,
 ) -> Callable[[str, int], None]:
     def announce(url: str, _port: int) -> None:
         who = "clients with the token" if token else "everybody who reaches it"
         say(f"{label} on {device} serves {who} at {url} (warmed up in {warm_s:.2f} s)")
+        if unwatched:
+            say(unwatched)
 
     return announce
 

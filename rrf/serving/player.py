@@ -42,7 +42,9 @@ class Player:
         self.action_std: np.ndarray | None = None
         """float [A], the standard deviation of the actions of the training, if it is known."""
         self.drift: Drift | None = None
-        """Follows the states that it sees, if the training's are known."""
+        """Follows the states and images that it sees, if the training's are known."""
+        self.unwatched = ""
+        """Which of its cameras no alarm watches, in words."""
         self.model = ""
         """The registered model that it is a version of."""
         self._batcher: Batcher | None = None

@@ -47,7 +47,6 @@ from rrf.client.messages import (
     pack,
     unpack,
 )
-from rrf.data.schema import STATE
 from rrf.serving.access import is_allowed, tls_context
 from rrf.serving.batching import Result
 from rrf.serving.book import Actor, Book
@@ -276,7 +275,7 @@ class PolicyServer:
             return False
         if self._episodes and talk.episode:
             self._episodes.heard(talk.episode)
-            talk.see(row.inputs.get(STATE))
+            talk.see(row.inputs)
         total_s = time.perf_counter() - begin
         answer = _answer(result, total_s)
         period_s = None if talk.asked_s is None else begin - talk.asked_s

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from rrf.client import PolicyClient
+from rrf.data.schema import STATE
 from rrf.serving.book import Book
 from rrf.serving.configs import ServingCfg
 from rrf.serving.drift import _BETS, EXPECTED, Drift
@@ -17,8 +18,8 @@ LOW, HIGH = np.array([-1.0, 0.0]), np.array([1.0, 2.0])
 
 def test_what_lies_outside_is_seen_by_dimension():
     drift = Drift(LOW, HIGH)
-    assert drift.outside(np.array([0.0, 1.0])).tolist() == [False, False]
-    assert drift.outside(np.array([-1.1, 2.5])).tolist() == [True, True]
+    assert drift.outside({STATE: np.array([0.0, 1.0])}).tolist() == [False, False]
+    assert drift.outside({STATE: np.array([-1.1, 2.5])}).tolist() == [True, True]
 
 
 def test_a_dimension_that_moved_is_named_once_after_few_episodes():
@@ -71,7 +72,7 @@ def test_a_server_raises_the_alarm_before_anybody_fails(serving, tmp_path, caplo
             robot.infer(request(0.5, 3, 0))
             robot.end_episode(True)
     book.close()
-    said = "scripted sees states that it was not trained on, in dimension 1 of observation.state"
+    said = "scripted sees what it was not trained on: dimension 1 of observation.state"
     assert caplog.text.count(said) == 1
     assert 'rrf_drift{dimension="1"' in running.server.metrics.text()
 
@@ -79,4 +80,7 @@ def test_a_server_raises_the_alarm_before_anybody_fails(serving, tmp_path, caplo
 def test_the_states_of_the_training_are_those_of_the_checkpoint(checkpoint):
     player = loaded(checkpoint, "compact", ServingCfg(max_batch=1), "cpu")
     assert player.action_std.tolist() == [1.0] * 4
-    assert player.drift.outside(np.array([0.0, -2.0, 0.0, 2.0])).tolist() == [0, 1, 0, 1]
+    seen = {STATE: np.array([0.0, -2.0, 0.0, 2.0])}
+    assert player.drift.outside(seen).tolist() == [0, 1, 0, 1]
+    assert "images of" in player.unwatched
+    assert "are not watched for drift: the checkpoint has no statistics" in player.unwatched

@@ -18,7 +18,8 @@ import torch
 from torch import nn
 
 from rrf import atomic
-from rrf.data.schema import Batch
+from rrf.data.dataset import seen_images
+from rrf.data.schema import IMAGE_PREFIX, STATE, Batch
 from rrf.lineage import Lineage
 from rrf.policies.vla.configs import PolicyCfg
 from rrf.runners import optimizer_state, process_group
@@ -102,6 +103,10 @@ class SupervisedRunner:
         # A resumed run normalises as it began, however statistics are made by now.
         kept = checkpoint.load_norm_stats(begun) if begun else None
         self.norm_stats = kept or statistics(cfg, split, parent)
+        if not kept and STATE in self.norm_stats:  # not of several robots
+            own = seen_images.statistics(split.training.readers)
+            others = {k: v for k, v in self.norm_stats.items() if not k.startswith(IMAGE_PREFIX)}
+            self.norm_stats = others | own
         with torch.random.fork_rng():
             torch.manual_seed(cfg.seed)
             if parent:

@@ -12,6 +12,8 @@ import torch
 from rrf.data.conversion.lerobot_writer import write_dataset
 from rrf.data.dataset.floors import FloorsCfg
 from rrf.data.dataset.held_out import is_held_out
+from rrf.data.dataset.opening import open_dataset
+from rrf.data.dataset.seen_images import SeenImages
 from rrf.data.dataset.stats import norm_stats
 from rrf.data.schema import STATE, Vector
 from rrf.policies import DiscreteTokenHeadCfg
@@ -212,7 +214,7 @@ class PoisonedFrames:
     def __init__(self, frames, first_bad_batch):
         self.frames, self.first_bad_batch, self.num_batches = frames, first_bad_batch, 0
         self.schema, self.norm_stats = frames.schema, frames.norm_stats
-        self.num_frames, self.draw = frames.num_frames, frames.draw
+        self.num_frames, self.draw, self.readers = frames.num_frames, frames.draw, frames.readers
 
     def batch(self, indices):
         batch = self.frames.batch(indices)
@@ -377,3 +379,19 @@ def test_imitation_learns_which_square_the_instruction_names(tmp_path):
     ]
     wrong = runner.deployed.sample(batch.observation, greedy=True).actions
     assert np.abs(wrong - batch.action)[~batch.is_pad].mean() > 1.5 * error
+
+
+def test_a_checkpoint_knows_what_the_cameras_showed_if_there_were_ten_episodes(dataset, tmp_path):
+    few = train(tiny_run_cfg(dataset, max_steps=1), tmp_path / "few")
+    assert "observation.images.front" not in few.norm_stats
+    many = write_synthetic(tmp_path / "many", num_episodes=16)
+    cfg = tiny_run_cfg(many, max_steps=1)
+    run = train(cfg, tmp_path / "run")
+    kept = checkpoint.load_norm_stats(checkpoint.latest(tmp_path / "run"))
+    seen = SeenImages.from_dict(kept["observation.images.front"])
+    frames = open_dataset(many, 2).batch(np.arange(40)).observation.images["front"]
+    assert not any(seen.is_unlike(image) for image in frames)
+    assert all(seen.is_unlike(255 - image) for image in frames)
+    # another run from it, on too little, does not take the parent's for its own
+    child = train(cfg.replace(dataset=str(dataset), init_from=str(run.run_dir)), tmp_path / "child")
+    assert "observation.images.front" not in child.norm_stats
