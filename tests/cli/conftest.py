@@ -2,7 +2,7 @@
 
 import dataclasses
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -47,12 +47,17 @@ Rrf = Callable[..., Said]
 
 
 @pytest.fixture
-def home(tmp_path, monkeypatch) -> Path:
-    """A repository as far as training looks at one; the working directory too."""
+def home(tmp_path, monkeypatch) -> Iterator[Path]:
+    """A repository as far as training looks at one; the working directory too. Modules that lie
+    in it are forgotten afterwards, as their files are removed.
+    """
     monkeypatch.setenv("RRF_HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
-    return tmp_path
+    yield tmp_path
+    for name, module in list(sys.modules.items()):
+        if (getattr(module, "__file__", None) or "").startswith(f"{tmp_path}/"):
+            del sys.modules[name]
 
 
 @pytest.fixture

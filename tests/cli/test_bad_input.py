@@ -62,8 +62,7 @@ gymnasium.register(id="Unknown-v0", entry_point=Broken)
 
 
 @pytest.fixture
-def broken(home, monkeypatch) -> tuple[str, str]:
-    monkeypatch.delitem(sys.modules, "broken_tasks", raising=False)  # of the test before
+def broken(home) -> tuple[str, str]:
     (home / "broken_tasks.py").write_text(BROKEN)
     return ("--import", "broken_tasks")
 
