@@ -61,6 +61,7 @@ def test_an_older_store_is_upgraded_after_a_backup_and_goes_back_from_it(
     assert revision(path) == before
 
 
+@pytest.mark.slow
 def test_a_store_of_a_newer_mlflow_is_left_alone(home, champion, monkeypatch):
     path = home / ".rrf/mlflow.db"
     with contextlib.closing(sqlite3.connect(path)) as file, file:

@@ -57,7 +57,11 @@ class Twice(Half):
 
 
 @pytest.mark.parametrize(
-    ("case", "problem"), [(Half(), "the file is half"), (Twice(), "another result: 'old")]
+    ("case", "problem"),
+    [
+        (Half(), "the file is half"),
+        pytest.param(Twice(), "another result: 'old", marks=pytest.mark.slow),
+    ],
 )
 def test_what_does_not_survive_is_seen(tmp_path, case, problem):
     trial = KillTrial(case, tmp_path)

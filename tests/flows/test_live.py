@@ -169,6 +169,7 @@ def test_a_run_whose_start_failed_does_not_stay_submitting(live: Checkout):
     assert live.state_of(left) == "Crashed"
 
 
+@pytest.mark.slow
 def test_train_locomotion_by_its_bare_name_makes_a_champion(live: Checkout, balanced: str):
     assert "'train-locomotion/train-locomotion'" in balanced
     assert "Completed" in balanced
@@ -334,6 +335,7 @@ def test_the_login_is_for_its_user_only(live: Checkout):
     assert not any(secret.encode() in words for words in started_as)
 
 
+@pytest.mark.slow
 def test_cancelling_stops_training_and_saves_a_checkpoint(live: Checkout, tmp_path):
     run = live.start("training", checkpoint=str(tmp_path / "checkpoint.json"))
     trainer = trainer_of(tmp_path / "checkpoint.json")

@@ -64,7 +64,9 @@ def plain_walk() -> tuple[float, float]:
     return walked(PPOCfg(**LEARNING))
 
 
-@pytest.mark.parametrize("name", SMOOTH)
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[pytest.mark.slow] * (n != "lcp")) for n in SMOOTH]
+)
 def test_a_walk_becomes_smoother_at_little_cost(name, plain_walk):
     found_return, roughness = walked(SMOOTH[name])
     assert roughness < 0.75 * plain_walk[1]

@@ -104,7 +104,8 @@ def test_the_number_of_processes_does_not_change_a_byte(raw, tmp_path, storage):
     assert names(tmp_path) == ["one", "raw", "two"]
 
 
-@pytest.mark.parametrize("num_workers", [1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("num_workers", [1, 2])
 def test_a_conversion_killed_at_any_moment_is_repeated_to_the_same_bytes(tmp_path, num_workers):
     tasks = {name: [40] * 8 for name in ("lift", "open", "pull", "push", "turn")}
     raw = write_raw(tmp_path / "raw", tasks, size=64)

@@ -124,6 +124,7 @@ def test_fitness_that_both_processes_load_counts_once(left):
         assert json.loads((left / f"fitness/{rank}.json").read_text()) == [[6.0] * 5] * 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["reward", "value"])
 def test_where_one_process_meets_nan_both_go_back(left, kind):
     first, second = (json.loads((left / f"{kind}/{rank}.json").read_text()) for rank in range(2))
