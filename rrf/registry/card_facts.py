@@ -192,14 +192,21 @@ def _limits(evaluation: Evaluation | None) -> list[str]:
     shown = ", ".join(tasks[:_SHOWN]) + (
         f" and {len(tasks) - _SHOWN} more" if tasks[_SHOWN:] else ""
     )
-    rate = evaluation.overall
+    rate, where = evaluation.overall, "in simulation, from initial states that one seed draws"
+    is_trial = parse_protocol(evaluation.protocol).is_sequential
+    if is_trial:
+        where = "in a trial on a robot"
     limits = [
-        f"Success was measured on {shown} only, in simulation, from initial states that one seed "
-        "draws. Other tasks, objects, instructions, cameras, light and robots were not tried.",
+        f"Success was measured on {shown} only, {where}. "
+        "Other tasks, objects, instructions, cameras, light and robots were not tried.",
         f"{rate.episodes} episodes leave room: the 95 % bounds are {rate.low:.1%} to "
         f"{rate.high:.1%}.",
-        "An evaluation in simulation says nothing about forces, delays and wear of a real robot.",
     ]
+    if not is_trial:
+        limits.append(
+            "An evaluation in simulation says nothing about forces, delays and wear of a real "
+            "robot."
+        )
     weak = [task for task, each in evaluation.per_task.items() if each.high < 0.5]
     if weak:
         limits.append(f"It fails more often than not on {', '.join(weak)}.")

@@ -98,6 +98,9 @@ def test_a_better_candidate_is_promoted_by_its_trial(model, run_id):
     kept = evidence.place(Evaluation.load(folder_of("second") / "results/better").digest)
     names = [a.path for a in store.connect().list_artifacts(run_id, kept)]
     assert f"{kept}/trial.json" in names
+    card = rrf("models", "card", f"{NAME}/2")
+    assert "in a trial on a robot" in card
+    assert "simulation" not in card.split("## Limits")[1].split("##")[0]
 
 
 def test_a_worse_candidate_is_refused_and_an_undecided_one_is_held(model, run_id):
