@@ -33,12 +33,12 @@ _ENVIRONMENTS = {
     "NutSquare": "NutAssemblySquare",
     "NutRound": "NutAssemblyRound",
 }
-
-
 _SURFACES = ("floorplane", "walls_mat", "table_ceramic", "light-wood", "dark-wood")
 _SHAPES = (2, 5, 3, 6)  # of MuJoCo: sphere, cylinder, capsule, box
-_CHANGED = ("cam_pos", "cam_quat", "light_diffuse", "light_dir", "geom_matid", "geom_rgba")
-_CHANGED = (*_CHANGED, "geom_type", "geom_size", "geom_pos")
+_CHANGED = (
+    *("cam_pos", "cam_quat", "light_diffuse", "light_dir"),
+    *("geom_matid", "geom_rgba", "geom_type", "geom_size", "geom_pos"),
+)
 _JOINTS_RAD = 0.08
 _BELOW_BINS = ((-0.05, 0.12), (0.05, 0.45), 0.0)
 _SIDES = {
