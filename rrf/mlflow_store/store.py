@@ -272,7 +272,10 @@ def unusable(uri: str, error: BaseException) -> OSError:
         root = root.__cause__ or root.__context__
         assert root
     reason = (str(root) or type(root).__name__).strip().splitlines()[0]
-    hint = next((hint for mark, hint in _HINTS.items() if mark in reason.lower()), None)
+    words = reason.lower()  # 401 is an answer of a server, and not a part of port 24013
+    hint = next(
+        (h for mark, h in _HINTS.items() if re.search(rf"(?<!\d){mark}(?!\d)", words)), None
+    )
     if hint is None and not uri.startswith("sqlite:"):
         return OSError(workspace.shown_uri(f"no MLflow store at {uri}: {reason}; {_START}"))
     hint = hint or "check the file and its folder, then repeat"

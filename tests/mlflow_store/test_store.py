@@ -123,6 +123,19 @@ def test_a_database_server_that_is_gone_is_one_line_without_its_password(home, m
     assert "s3cret" not in line
 
 
+@pytest.mark.parametrize("port", [24013, 14030, 54010])
+def test_the_digits_of_a_port_are_no_answer_of_a_server(port):
+    uri = f"postgresql://127.0.0.1:{port}/mlflow"
+    error = OSError(f'connection to server at "127.0.0.1", port {port} failed: Connection refused')
+    assert str(store.unusable(uri, error)).startswith(f"no MLflow store at {uri}: ")
+
+
+@pytest.mark.parametrize("code", [401, 403])
+def test_a_refused_login_says_where_user_and_password_come_from(code):
+    error = OSError(f"API request failed with error code {code} != 200")
+    assert "check user and password" in str(store.unusable("http://127.0.0.1:5000", error))
+
+
 def test_a_password_that_no_address_can_hold_is_refused_unseen(home, monkeypatch, capsys):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://ann:s3cret/word@127.0.0.1:9")
     line = line_of(COMMANDS["list"], monkeypatch, capsys)
