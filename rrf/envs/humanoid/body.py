@@ -1,0 +1,296 @@
+"""The robot: a Unitree G1 of 29 joints, its motors, and the pose in which it stands.
+
+The bodies are mjlab's model (BSD-3, Unitree), found in mjlab's wheel without importing mjlab. The
+gains, limits and default pose of legs, waist and arms are those of AMO's controller
+(github.com/OpenTeleVision/AMO, play_amo.py, arXiv:2505.03738). The feet touch the ground with four
+balls each at the corners of the soles, instead of fourteen points of seven capsules, which makes a
+step twice as fast.
+
+Legend: N robots, P points of a grid.
+"""
+
+# pyright: reportAttributeAccessIssue=false
+# mujoco's compiled modules come without stubs.
+
+import functools
+import importlib.util
+from pathlib import Path
+
+import mujoco
+import numpy as np
+
+from rrf.envs.humanoid.command import ARM_JOINTS, SIDES
+from rrf.lookup import require
+
+_LEG = ("hip_pitch", "hip_roll", "hip_yaw", "knee", "ankle_pitch", "ankle_roll")
+LEGS = tuple(f"{side}_{joint}_joint" for side in SIDES for joint in _LEG)
+WAIST = ("waist_yaw_joint", "waist_roll_joint", "waist_pitch_joint")
+DRIVEN = LEGS + WAIST
+"""The 15 joints that a whole-body policy drives."""
+PROXIMAL = tuple(name for name in ARM_JOINTS if "wrist" not in name)
+"""The eight joints of shoulders and elbows, which move enough mass to matter for the balance."""
+OBSERVED = DRIVEN + PROXIMAL
+"""The 23 joints that a whole-body policy sees."""
+FEET = ("left_foot", "right_foot")
+"""Sites below the soles."""
+
+_MOTORS = {  # part of a joint's name -> stiffness (Nm/rad), damping (Nm s/rad), limit (Nm)
+    "hip_pitch": (150.0, 2.0, 88.0),
+    "hip_roll": (150.0, 2.0, 139.0),
+    "hip_yaw": (150.0, 2.0, 88.0),
+    "knee": (300.0, 4.0, 139.0),
+    "ankle_pitch": (80.0, 2.0, 50.0),
+    "ankle_roll": (20.0, 1.0, 50.0),
+    "waist_yaw": (400.0, 15.0, 88.0),
+    "waist_roll": (400.0, 15.0, 50.0),
+    "waist_pitch": (400.0, 15.0, 50.0),
+    "shoulder_pitch": (80.0, 2.0, 25.0),
+    "shoulder_roll": (80.0, 2.0, 25.0),
+    "shoulder_yaw": (40.0, 1.0, 25.0),
+    "elbow": (60.0, 1.0, 25.0),
+    "wrist_roll": (40.0, 1.0, 25.0),  # AMO has no wrists; these are ours
+    "wrist_pitch": (20.0, 0.5, 5.0),
+    "wrist_yaw": (20.0, 0.5, 5.0),
+}
+_ARMATURES = {  # kg m^2, as in mjlab's config of the robot
+    "hip_roll": 0.025101925,
+    "knee": 0.025101925,
+    "hip_": 0.010177520,
+    "waist_yaw": 0.010177520,
+    "waist_": 2 * 0.003609725,  # two motors each
+    "ankle_": 2 * 0.003609725,
+    "wrist_pitch": 0.00425,
+    "wrist_yaw": 0.00425,
+    "": 0.003609725,
+}
+_DEFAULT = {
+    "hip_pitch": -0.1,
+    "knee": 0.3,
+    "ankle_pitch": -0.2,
+    "shoulder_pitch": 0.5,
+    "left_shoulder_yaw": 0.2,
+    "right_shoulder_yaw": -0.2,
+    "elbow": 0.3,
+}
+_SOLE = ((-0.05, 0.02), (-0.05, -0.02), (0.12, 0.03), (0.12, -0.03))  # x, y of a foot's balls, m
+_SOLE_Z, _SOLE_RADIUS = -0.025, 0.01
+_WAIST_PITCH_LIMIT = 0.45  # rad; beyond it the pelvis leans, too
+_WAIST_ROLL_LIMIT = 0.45
+MIN_HEIGHT = 0.45
+"""Height of the pelvis, in m, below which the robot has fallen."""
+MAX_TILT = 1.0
+"""Angle of the pelvis from upright, in rad, beyond which the robot has fallen."""
+
+
+def _of(joint: str, table: dict) -> object:
+    return next((value for part, value in table.items() if part in joint), None)
+
+
+def motor(joint: str) -> tuple[float, float, float]:
+    """Stiffness (Nm/rad), damping (Nm s/rad) and largest torque (Nm) of a joint's motor."""
+    return _of(joint, _MOTORS)  # type: ignore[return-value]
+
+
+def default_pose(joints: tuple[str, ...]) -> np.ndarray:
+    """Angles of joints in the default pose, float64, rad."""
+    return np.array([_of(joint, _DEFAULT) or 0.0 for joint in joints])
+
+
+def spec() -> mujoco.MjSpec:
+    """The robot with meshes, motors and a free pelvis, in an empty world without ground.
+
+    Feet collide with the world; the other parts do as mjlab's model says.
+
+    Raises:
+        ImportError: If mjlab is not installed, with the command that installs it.
+    """
+    found = importlib.util.find_spec("mjlab")
+    if found is None or not found.submodule_search_locations:
+        require("mjlab", extra="locomotion")
+    assert found
+    assert found.submodule_search_locations
+    folder = Path(found.submodule_search_locations[0])
+    robot = mujoco.MjSpec.from_file(str(folder / "asset_zoo/robots/unitree_g1/xmls/g1.xml"))
+    for geom in list(robot.geoms):
+        if "_foot" in geom.name:
+            robot.delete(geom)
+    for side in SIDES:
+        foot = robot.body(f"{side}_ankle_roll_link")
+        for number, (x, y) in enumerate(_SOLE):
+            foot.add_geom(
+                name=f"{side}_sole{number}",
+                type=mujoco.mjtGeom.mjGEOM_SPHERE,
+                size=[_SOLE_RADIUS, 0, 0],
+                pos=[x, y, _SOLE_Z],
+                mass=0.0,
+                group=3,
+                contype=0,
+                conaffinity=1,
+                condim=3,
+                priority=1,
+                friction=[0.8, 0.005, 0.0001],
+            )
+    for joint in robot.joints:
+        if joint.type != mujoco.mjtJoint.mjJNT_HINGE:
+            continue
+        stiffness, damping, limit = motor(joint.name)
+        joint.armature = _of(joint.name, _ARMATURES)
+        actuator = robot.add_actuator(
+            name=joint.name, target=joint.name, trntype=mujoco.mjtTrn.mjTRN_JOINT
+        )
+        actuator.set_to_position(kp=stiffness, kv=damping)
+        actuator.forcelimited = True
+        actuator.forcerange = [-limit, limit]
+    robot.option.integrator = mujoco.mjtIntegrator.mjINT_IMPLICITFAST
+    robot.option.timestep = 0.005
+    return robot
+
+
+def light_spec() -> mujoco.MjSpec:
+    """The robot on flat ground as the legs' policy learns with it: without meshes and wrists, and
+    only its soles collide.
+    """
+    robot = spec()
+    for geom in list(robot.geoms):
+        if "_sole" not in geom.name:
+            robot.delete(geom)
+    for mesh in list(robot.meshes):
+        robot.delete(mesh)
+    for actuator in list(robot.actuators):
+        if "wrist" in actuator.name:
+            robot.delete(actuator)
+    for joint in list(robot.joints):
+        if "wrist" in joint.name:
+            robot.delete(joint)
+    robot.worldbody.add_geom(
+        name="ground", type=mujoco.mjtGeom.mjGEOM_PLANE, size=[0, 0, 1], contype=1, conaffinity=0
+    )
+    return robot
+
+
+def qpos_addresses(model: mujoco.MjModel, joints: tuple[str, ...]) -> np.ndarray:
+    """Where the angles of joints stand in qpos, int64.
+
+    Raises:
+        ValueError: If the model lacks one of them; the message names it.
+    """
+    return model.jnt_qposadr[_joint_ids(model, joints)].astype(np.int64)
+
+
+def qvel_addresses(model: mujoco.MjModel, joints: tuple[str, ...]) -> np.ndarray:
+    """Where the velocities of joints stand in qvel, int64. Raises as `qpos_addresses` does."""
+    return model.jnt_dofadr[_joint_ids(model, joints)].astype(np.int64)
+
+
+def actuator_ids(model: mujoco.MjModel, joints: tuple[str, ...]) -> np.ndarray:
+    """The motors of joints, int64. Raises as `qpos_addresses` does."""
+    ids = _joint_ids(model, joints)
+    of_joint = {int(joint): i for i, joint in enumerate(model.actuator_trnid[:, 0])}
+    for joint, name in zip(ids, joints, strict=True):
+        if int(joint) not in of_joint:
+            raise ValueError(f"the robot has no motor at the joint '{name}'")
+    return np.array([of_joint[int(joint)] for joint in ids], np.int64)
+
+
+def _joint_ids(model: mujoco.MjModel, joints: tuple[str, ...]) -> list[int]:
+    ids = [mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_JOINT, name) for name in joints]
+    if -1 in ids:
+        missing = joints[ids.index(-1)]
+        hint = "; it has no hands" if "_hand_" in missing else ""
+        raise ValueError(f"the robot has no joint '{missing}'{hint}")
+    return ids
+
+
+@functools.cache
+def standing() -> "Standing":
+    """The poses in which the robot stands; computed once a process, in about 0.3 s."""
+    return Standing()
+
+
+class Standing:
+    """Angles of the 15 driven joints with which the robot stands still, at any height of the pelvis
+    and orientation of the torso.
+
+    The feet are flat and side by side, and the centre of mass is above the middle of the soles, the
+    arms in their default pose. The waist turns the torso; where its range of pitch ends, the pelvis
+    leans. This is what AMO's adapter network gives its policy; here it is computed, from a grid of
+    knee angles and torso pitches.
+    """
+
+    def __init__(self) -> None:
+        self._model = light_spec().compile()
+        self._data = mujoco.MjData(self._model)
+        self._observed = qpos_addresses(self._model, OBSERVED)
+        self._legs = qpos_addresses(self._model, LEGS)
+        self._default = default_pose(OBSERVED)
+        names = [f"{side}_sole{i}" for side in SIDES for i in range(len(_SOLE))]
+        self._soles = [self._model.geom(name).id for name in names]
+        self._waist_pitch = qpos_addresses(self._model, WAIST[2:])[0]
+        knees = np.linspace(0.0, 2.2, 12)
+        self._pitches = np.linspace(-0.3, 0.9, 9)
+        self._heights = np.linspace(0.45, 0.79, 35)
+        tables = []
+        for pitch in self._pitches:
+            rows = np.array(
+                [self._stand(knee, pitch) for knee in knees]
+            )  # [P, height and 3 angles]
+            order = np.argsort(rows[:, 0])
+            columns = [np.interp(self._heights, rows[order, 0], rows[order, c]) for c in (1, 2, 3)]
+            tables.append(np.stack(columns, 1))
+        self._table = np.stack(tables)  # [pitches, heights, hip pitch | knee | ankle pitch]
+
+    def _stand(self, knee: float, pitch: float) -> tuple[float, float, float, float]:
+        """Height of the pelvis, and the angles of hip pitch, knee and ankle pitch."""
+        waist = np.clip(pitch, -_WAIST_PITCH_LIMIT, _WAIST_PITCH_LIMIT)
+        lean = pitch - waist
+        low, high, hip, height = -2.0, 0.6, 0.0, 0.0
+        for _ in range(18):
+            hip = (low + high) / 2
+            ahead, height = self._balance(hip, knee, -(hip + knee + lean), waist, lean)
+            low, high = (low, hip) if ahead > 0 else (hip, high)
+        return height, hip, knee, -(hip + knee + lean)
+
+    def _balance(
+        self, hip: float, knee: float, ankle: float, waist: float, lean: float
+    ) -> tuple[float, float]:
+        """How far the centre of mass is ahead of the middle of the soles, and the pelvis' height,
+        both in m.
+        """
+        model, data = self._model, self._data
+        data.qpos[:] = 0.0
+        data.qpos[3:7] = np.cos(lean / 2), 0.0, np.sin(lean / 2), 0.0
+        data.qpos[self._observed] = self._default
+        data.qpos[self._legs] = 2 * [hip, 0.0, 0.0, knee, ankle, 0.0]
+        data.qpos[self._waist_pitch] = waist
+        mujoco.mj_kinematics(model, data)
+        mujoco.mj_comPos(model, data)
+        soles = data.geom_xpos[self._soles]
+        middle = soles[:, 0].mean() - 0.005  # a little behind: toes can push, heels cannot
+        return data.subtree_com[0][0] - middle, float(-soles[:, 2].min() + _SOLE_RADIUS)
+
+    def pose(self, height_n: np.ndarray, torso_n3: np.ndarray) -> np.ndarray:
+        """Angles of `DRIVEN`, float64 [N, 15], rad.
+
+        Args:
+            height_n: Heights of the pelvis above the ground in m, [N].
+            torso_n3: Roll, pitch and yaw of the torso in rad, [N, 3].
+        """
+        roll_n, pitch_n, yaw_n = torso_n3.T
+        i, u = _cell(self._pitches, pitch_n)
+        j, v = _cell(self._heights, height_n)
+        t = self._table
+        near = t[i, j] * (1 - v) + t[i, j + 1] * v
+        far = t[i + 1, j] * (1 - v) + t[i + 1, j + 1] * v
+        hip_n, knee_n, ankle_n = (near * (1 - u) + far * u).T
+        zero_n = np.zeros_like(hip_n)
+        leg = [hip_n, zero_n, zero_n, knee_n, ankle_n, zero_n]
+        roll_n = np.clip(roll_n, -_WAIST_ROLL_LIMIT, _WAIST_ROLL_LIMIT)
+        waist_pitch_n = np.clip(pitch_n, -_WAIST_PITCH_LIMIT, _WAIST_PITCH_LIMIT)
+        return np.stack([*leg, *leg, yaw_n, roll_n, waist_pitch_n], 1)
+
+
+def _cell(grid: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The cells of an even grid that values lie in, [N], and where in them, [N, 1]; clipped."""
+    place = np.clip((values - grid[0]) / (grid[1] - grid[0]), 0, len(grid) - 1 - 1e-9)
+    cell = place.astype(np.int64)
+    return cell, (place - cell)[:, None]
