@@ -15,6 +15,7 @@ _LOCOMOTION = (
     *("go1-flat-ppo", "go1-rough-ppo", "go1-rough-teacher", "g1-flat-ppo", "g1-rough-ppo"),
     *("go1-flat-amp", "g1-tracking-ppo"),
 )
+_HUMANOID = ("g1-whole-body-ppo",)
 _MANIPULATION = (
     *("yam-lift-cube-imitation", "yam-lift-cube-ppo", "yam-lift-cube-ppo-shown"),
     "yam-lift-cube-depth",
@@ -129,6 +130,7 @@ PRESETS = Lookup(
     }
     | _functions("pi", _PI)
     | _functions("locomotion", _LOCOMOTION)
+    | _functions("humanoid", _HUMANOID)
     | _functions("manipulation", _MANIPULATION)
     | _functions("gymnasium", _GYMNASIUM)
     | _functions("smooth", _SMOOTH)

@@ -147,15 +147,15 @@ def spec() -> mujoco.MjSpec:
 
 
 def light_spec() -> mujoco.MjSpec:
-    """The robot on flat ground as the legs' policy learns with it: without meshes and wrists, and
-    only its soles collide.
+    """The robot on flat ground as the legs' policy learns with it: without meshes, wrists and
+    sensors, and only its soles collide.
     """
     robot = spec()
     for geom in list(robot.geoms):
         if "_sole" not in geom.name:
             robot.delete(geom)
-    for mesh in list(robot.meshes):
-        robot.delete(mesh)
+    for part in (*robot.meshes, *robot.sensors):
+        robot.delete(part)
     for actuator in list(robot.actuators):
         if "wrist" in actuator.name:
             robot.delete(actuator)
@@ -166,6 +166,39 @@ def light_spec() -> mujoco.MjSpec:
         name="ground", type=mujoco.mjtGeom.mjGEOM_PLANE, size=[0, 0, 1], contype=1, conaffinity=0
     )
     return robot
+
+
+def shown_spec() -> mujoco.MjSpec:
+    """The robot with its meshes on a chequered ground, for pictures."""
+    shown = spec()
+    shown.add_texture(
+        name="ground",
+        type=mujoco.mjtTexture.mjTEXTURE_2D,
+        builtin=mujoco.mjtBuiltin.mjBUILTIN_CHECKER,
+        rgb1=[0.55, 0.58, 0.62],
+        rgb2=[0.45, 0.48, 0.52],
+        width=256,
+        height=256,
+    )
+    material = shown.add_material(name="ground", texrepeat=[2, 2], texuniform=True)
+    material.textures[mujoco.mjtTextureRole.mjTEXROLE_RGB] = "ground"
+    shown.worldbody.add_geom(
+        name="ground", type=mujoco.mjtGeom.mjGEOM_PLANE, size=[20, 20, 1], material="ground"
+    )
+    return shown
+
+
+def shown_data(
+    model: mujoco.MjModel, joints_123: np.ndarray, pelvis_7: np.ndarray
+) -> mujoco.MjData:
+    """A state of `shown_spec`'s model: the 23 joints [1, 23], and place and orientation of the
+    pelvis, [7].
+    """
+    data = mujoco.MjData(model)
+    data.qpos[:7] = pelvis_7
+    data.qpos[qpos_addresses(model, OBSERVED)] = joints_123[0]
+    mujoco.mj_forward(model, data)
+    return data
 
 
 def qpos_addresses(model: mujoco.MjModel, joints: tuple[str, ...]) -> np.ndarray:

@@ -1,0 +1,183 @@
+"""What a whole-body policy sees of a G1: AMO's 93 numbers of the robot, 15 of the command, and two
+histories of the former.
+
+The 93 numbers are, as in AMO's play_amo.py: the angular velocity of the pelvis (3, a quarter of
+rad/s), its roll and pitch (2, rad), sine and cosine of the error of the heading (2), angles of the
+23 joints beside their default (rad), their velocities (a twentieth of rad/s; ankles and two joints
+of the waist are not observed, as 0), the last action (23; of the arms their target, in its scale),
+the gait (2) and the pose in which the robot would stand (15, rad). Nothing in it needs a sensor
+that the robot lacks.
+
+Legend: N robots, K of them chosen, Q widths of qpos, V of qvel.
+"""
+
+# pyright: reportAttributeAccessIssue=false
+# mujoco's compiled modules come without stubs.
+
+import mujoco
+import numpy as np
+
+from rrf.envs.humanoid import body
+
+ACTION_SCALE = 0.25
+"""rad per unit of an action."""
+NUM_PROPRIO, NUM_COMMAND = 93, 15
+NUM_ACTIONS = len(body.DRIVEN)
+HISTORY, LONG_HISTORY = 10, 25
+"""Frames of the two histories, the present one included."""
+COMMAND_NAMES = (
+    *body.PROXIMAL,
+    *("vx", "vy", "vyaw", "torso_roll", "torso_pitch", "torso_yaw", "height"),
+)
+_UNSEEN = ("ankle_pitch", "ankle_roll", "waist_roll", "waist_pitch")  # AMO hides these velocities
+_STRIDES_HZ = 1.3
+_DOUBLE_STANCE = 0.25  # the phase of a foot in the middle of its stance
+_NEAR = 0.05
+Rows = np.ndarray | slice
+"""Which robots: int64 [K], or all."""
+
+
+def euler(quat_n4: np.ndarray) -> np.ndarray:
+    """Roll, pitch and yaw of quaternions (w, x, y, z), [N, 3], rad."""
+    w, x, y, z = quat_n4.T
+    roll = np.arctan2(2 * (w * x + y * z), 1 - 2 * (x * x + y * y))
+    pitch = np.arcsin(np.clip(2 * (w * y - z * x), -1, 1))
+    yaw = np.arctan2(2 * (w * z + x * y), 1 - 2 * (y * y + z * z))
+    return np.stack([roll, pitch, yaw], 1)
+
+
+def wrapped(angle: np.ndarray) -> np.ndarray:
+    """Angles in [-pi, pi)."""
+    return np.remainder(angle + np.pi, 2 * np.pi) - np.pi
+
+
+class Gait:
+    """The phases of both feet, [N, 2] in [0, 1): a foot is on the ground in the first half."""
+
+    def __init__(self, num_robots: int):
+        self.phase_n2 = np.full((num_robots, 2), _DOUBLE_STANCE)
+
+    def reset(self, robots: np.ndarray) -> None:
+        """Put both feet on the ground."""
+        self.phase_n2[robots] = _DOUBLE_STANCE
+
+    def advance(self, seconds: float, moves_k: np.ndarray, robots: Rows = slice(None)) -> None:
+        """Go on. Who stops keeps stepping until a foot is in the middle of its stance.
+
+        Args:
+            seconds: Since the last call.
+            moves_k: bool [K], who shall step.
+            robots: Whose.
+        """
+        phase = (self.phase_n2[robots] + seconds * _STRIDES_HZ) % 1.0
+        near = np.abs(phase - _DOUBLE_STANCE) < _NEAR
+        phase[~moves_k & near.any(1)] = _DOUBLE_STANCE
+        phase[moves_k & near.all(1)] = _DOUBLE_STANCE, _DOUBLE_STANCE + 0.5
+        self.phase_n2[robots] = phase
+
+    @property
+    def sine_n2(self) -> np.ndarray:
+        """At least 0 in a foot's stance, and below in its swing."""
+        return np.sin(2 * np.pi * self.phase_n2)
+
+
+def moves(command_n15: np.ndarray, heading_error_n: np.ndarray) -> np.ndarray:
+    """Who has to step, bool [N]: to go, to turn, or because the heading is off."""
+    vx, vy, vyaw = command_n15[:, 8:11].T
+    return (np.hypot(vx, vy) > 0.08) | (np.abs(vyaw) > 0.08) | (np.abs(heading_error_n) > 0.2)
+
+
+class Proprioception:
+    """Reads the 93 numbers from the state of a model that has the 23 joints."""
+
+    def __init__(self, model: mujoco.MjModel):
+        self.addresses = body.qpos_addresses(model, body.OBSERVED)
+        """Of the 23 joints in qpos."""
+        self._v = body.qvel_addresses(model, body.OBSERVED)
+        self._default = body.default_pose(body.OBSERVED)
+        seen = [not any(part in name for part in _UNSEEN) for name in body.OBSERVED]
+        self._velocity_scale = 0.05 * np.array(seen)
+
+    def joints(self, qpos_nq: np.ndarray) -> np.ndarray:
+        """Angles of the 23 joints, [N, 23], rad."""
+        return qpos_nq[:, self.addresses]
+
+    def velocities(self, qvel_nv: np.ndarray) -> np.ndarray:
+        """Their velocities, [N, 23], rad/s."""
+        return qvel_nv[:, self._v]
+
+    def __call__(
+        self,
+        qpos_nq: np.ndarray,
+        qvel_nv: np.ndarray,
+        heading_error_n: np.ndarray,
+        action_n15: np.ndarray,
+        arms_n8: np.ndarray,
+        gait_sine_n2: np.ndarray,
+        standing_n15: np.ndarray,
+    ) -> np.ndarray:
+        """The 93 numbers, float32 [N, 93].
+
+        Args:
+            qpos_nq: Positions, the pelvis' free joint first.
+            qvel_nv: Velocities.
+            heading_error_n: The heading minus the one to keep, rad.
+            action_n15: The last action.
+            arms_n8: Where shoulders and elbows shall go, rad.
+            gait_sine_n2: See `Gait.sine_n2`.
+            standing_n15: See `body.Standing.pose`.
+        """
+        arms = (arms_n8 - self._default[NUM_ACTIONS:]) / ACTION_SCALE
+        return np.concatenate(
+            [
+                0.25 * qvel_nv[:, 3:6],
+                euler(qpos_nq[:, 3:7])[:, :2],
+                np.sin(heading_error_n)[:, None],
+                np.cos(heading_error_n)[:, None],
+                self.joints(qpos_nq) - self._default,
+                self.velocities(qvel_nv) * self._velocity_scale,
+                action_n15,
+                arms,
+                gait_sine_n2,
+                standing_n15,
+            ],
+            axis=1,
+            dtype=np.float32,
+        )
+
+
+class History:
+    """The last `LONG_HISTORY` frames of N robots, the newest last."""
+
+    def __init__(self, num_robots: int):
+        self._frames = np.zeros((num_robots, LONG_HISTORY, NUM_PROPRIO), np.float32)
+
+    def begin(self, robots: np.ndarray, frame_k93: np.ndarray) -> None:
+        """Fill the past with the first frame."""
+        self._frames[robots] = frame_k93[:, None]
+
+    def push(self, frame_k93: np.ndarray, robots: Rows = slice(None)) -> None:
+        """Append a frame."""
+        self._frames[robots, :-1] = self._frames[robots, 1:]
+        self._frames[robots, -1] = frame_k93
+
+    @property
+    def frames(self) -> np.ndarray:
+        """float32 [N, 25, 93]."""
+        return self._frames
+
+    def groups(self, command_k15: np.ndarray, robots: Rows = slice(None)) -> dict[str, np.ndarray]:
+        """What a policy is given: "actor" [K, 93 + 15], "history" [K, 10 * 93] and "long_history"
+        [K, 25 * 93], float32.
+
+        Args:
+            command_k15: The numbers of `COMMAND_NAMES`; the arms' as angles.
+            robots: Whose.
+        """
+        command, frames = command_k15.copy(), self._frames[robots]
+        command[:, :8] -= body.default_pose(body.PROXIMAL)
+        return {
+            "actor": np.concatenate([frames[:, -1], command], 1, dtype=np.float32),
+            "history": frames[:, -HISTORY:].reshape(len(frames), -1),
+            "long_history": frames.reshape(len(frames), -1),
+        }

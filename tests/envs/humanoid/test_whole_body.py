@@ -1,0 +1,203 @@
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+
+from rrf.envs.humanoid import balancer, body, command
+from rrf.envs.humanoid.proprioception import COMMAND_NAMES, Gait, History
+from rrf.envs.humanoid.whole_body_commands import RATES, Commands, limits
+from rrf.envs.humanoid.whole_body_configs import WholeBodyEnvCfg
+
+pytest.importorskip("mjlab", reason="the robot's model is in mjlab's wheel")
+
+
+def build(**changes):
+    cfg = WholeBodyEnvCfg(**{"num_envs": 4, "physics": "fast", "num_threads": 0} | changes)
+    return cfg.build(seed=3)
+
+
+@pytest.fixture(scope="module")
+def env():
+    env = build(first_level=1.0)
+    yield env
+    env.close()
+
+
+def test_it_is_observed_as_amo_observes_it(env):
+    observed, _ = env.reset()
+    assert {name: group.shape[1] for name, group in observed.items()} == {
+        "actor": 93 + 15,
+        "history": 10 * 93,
+        "long_history": 25 * 93,
+        "critic": 93 + 15 + 18,
+    }
+    torch.testing.assert_close(observed["history"][:, -93:], observed["actor"][:, :93])
+    torch.testing.assert_close(observed["long_history"][:, -930:], observed["history"])
+
+
+def test_who_falls_begins_again_and_leaves_his_last_observation(env):
+    env.reset()
+    fell = 0
+    for _ in range(120):
+        observed, rewards, dones, extras = env.step(torch.full((4, 15), 4.0))
+        assert rewards.isfinite().all()
+        assert (rewards >= 0).all()
+        fell += int(dones.sum())
+        if dones.any():
+            assert len(extras["final_obs"]["actor"]) == int(dones.sum())
+            assert not extras["time_outs"].any()
+            assert not extras["success"][dones].any()
+            assert (env.episode_length_buf[dones] == 0).all()
+            first = observed["history"][dones].unflatten(1, (10, 93))
+            torch.testing.assert_close(first, first[:, :1].expand_as(first))
+    assert fell > 3
+
+
+def test_it_continues_bit_for_bit(env):
+    env.reset()
+    generator = torch.Generator().manual_seed(0)
+    actions = torch.randn(40, 4, 15, generator=generator)
+    for action in actions[:20]:
+        env.step(action)
+    state = env.state()
+    seen = [env.step(action)[0]["critic"].clone() for action in actions[20:]]
+    other = build(first_level=1.0)
+    other.load_state(state)
+    again = [other.step(action)[0]["critic"].clone() for action in actions[20:]]
+    other.close()
+    assert all(torch.equal(a, b) for a, b in zip(seen, again, strict=True))
+
+
+def test_the_number_of_threads_changes_nothing():
+    results = []
+    for threads in (0, 2):
+        env = build(first_level=1.0, num_threads=threads)
+        for _ in range(10):
+            observed = env.step(torch.zeros(4, 15))[0]
+        results.append(observed["critic"])
+        env.close()
+    assert torch.equal(*results)
+
+
+def test_a_state_of_another_number_of_robots_is_refused(env):
+    other = build(num_envs=2)
+    with pytest.raises(ValueError, match="of 4 environments, but there are 2 here"):
+        other.load_state(env.state())
+    other.close()
+
+
+def test_a_balancer_does_what_the_policy_did_in_training():
+    """Same states, same command, same policy: same targets, without the training's noise."""
+    env = build(randomises=False, first_level=0.0, histories="both")
+    weights = torch.randn(108 + 930 + 2325, 15, generator=torch.Generator().manual_seed(1)) * 0.003
+    groups = ("actor", "history", "long_history")
+
+    def act(observed):
+        rows = [torch.as_tensor(np.asarray(observed[name])) for name in groups]
+        return torch.cat(rows, 1) @ weights
+
+    model = env._physics.model
+    robots = np.arange(4)
+    kept = balancer.PolicyBalancer(lambda o: act(o).numpy(), groups, model, 4)
+    kept.reset(robots, env._physics.qpos, env._physics.qvel)
+    wanted = np.zeros((4, 36))
+    taken = command.indices(COMMAND_NAMES)
+    for _ in range(30):
+        observed = env.get_observations()
+        before = env._physics.qpos.copy(), env._physics.qvel.copy()
+        # the training has advanced command and gait already, which a balancer does when it is asked
+        kept._gait.phase_n2 = _one_step_back(env._gait)
+        kept._command_n15 = env._commands.now_n15.copy()
+        wanted[:, taken] = env._commands.now_n15
+        wanted[:, -1] = env._heading_n - kept._start_n
+        targets = kept.targets(robots, *before, wanted)
+        env.step(act(observed))
+        np.testing.assert_allclose(targets, env._controls_nc[:, :15], atol=1e-5)
+    env.close()
+
+
+def _one_step_back(gait: Gait) -> np.ndarray:
+    """Phases from which the next step of a moving or standing gait leads to the present ones."""
+    stands = (np.abs(gait.phase_n2 - 0.25) < 1e-9).all(1)
+    return np.where(stands[:, None], gait.phase_n2, (gait.phase_n2 - 0.02 * 1.3) % 1.0)
+
+
+def test_commands_stay_in_their_ranges_and_change_slowly():
+    commands = Commands(64, np.random.default_rng(0))
+    commands.reset(np.arange(64), 1.0)
+    low, high = limits()
+    seen = []
+    for _ in range(300):
+        before = commands.now_n15.copy()
+        commands.advance(0.02, 1.0)
+        assert (np.abs(commands.now_n15 - before) <= RATES * 0.02 + 1e-9).all()
+        assert ((commands.now_n15 >= low - 1e-9) & (commands.now_n15 <= high + 1e-9)).all()
+        seen.append(commands.now_n15)
+    spread = np.ptp(np.concatenate(seen), axis=0)
+    assert (spread > 0.6 * (high - low)).all()  # the whole range is asked for
+    is_still = (np.abs(commands.goal_n15[:, 8:11]) < 1e-9).all(1)
+    assert 0.1 < is_still.mean() < 0.6
+
+
+def test_feet_step_in_turn_and_stop_on_the_ground():
+    gait = Gait(1)
+    sines = []
+    for moves in [True] * 100 + [False] * 60:
+        gait.advance(0.02, np.array([moves]))
+        sines.append(gait.sine_n2[0].copy())
+    walking, standing = np.array(sines[5:100]), np.array(sines[-1])
+    assert ((walking < 0).sum(1) <= 1).all()
+    assert (walking < 0).any(0).all()
+    assert (standing > 0.99).all()
+
+
+def test_the_history_begins_with_the_first_frame():
+    history = History(2)
+    history.begin(np.array([1]), np.full((1, 93), 5.0, np.float32))
+    history.push(np.full((1, 93), 6.0, np.float32), np.array([1]))
+    assert history.frames[1, :, 0].tolist() == [5.0] * 24 + [6.0]
+    assert not history.frames[0].any()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"robot": {}}, "does not take the command"),
+        ({"step_dt": 0.01}, r"acts every 0\.01 s, expected 0\.02"),
+        ({"observation_dims": {"actor": 100}}, "sees 100 numbers, expected 108"),
+        ({"num_actions": 12}, "expected left_hip_pitch_joint"),
+    ],
+)
+def test_a_policy_of_another_interface_is_refused_by_what_differs(env, change, message):
+    balancer.check_interface(env.interface)
+    with pytest.raises(ValueError, match=message):
+        balancer.check_interface(dataclasses.replace(env.interface, **change))
+
+
+def test_a_command_with_another_signal_is_named(env):
+    names = [*COMMAND_NAMES[:-1], "stride"]
+    other = dataclasses.replace(env.interface, robot=env.interface.robot | {"command_names": names})
+    with pytest.raises(ValueError, match="'height' differs"):
+        balancer.check_interface(other)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"histories": "long"}, "histories is 'long', allowed: none, short, both"),
+        ({"first_level": 2.0}, "first_level is 2.0, allowed: 0 to 1"),
+        ({"episode_s": 0.1}, "episode_s is 0.1, allowed: 1 or more"),
+        ({"num_threads": -1}, "num_threads"),
+    ],
+)
+def test_bad_configs_say_what_is_allowed(change, message):
+    with pytest.raises(ValueError, match=message):
+        WholeBodyEnvCfg(**change)
+
+
+def test_it_can_be_drawn(env):
+    data = env.mj_datas([1])[0]
+    np.testing.assert_allclose(data.qpos[:7], env._physics.qpos[1, :7])
+    assert env.mj_model.njnt == 30
+    assert body.qpos_addresses(env.mj_model, body.OBSERVED).shape == (23,)
