@@ -111,6 +111,8 @@ def spec() -> mujoco.MjSpec:
     assert found.submodule_search_locations
     folder = Path(found.submodule_search_locations[0])
     robot = mujoco.MjSpec.from_file(str(folder / "asset_zoo/robots/unitree_g1/xmls/g1.xml"))
+    for camera in list(robot.cameras):
+        robot.delete(camera)
     for geom in list(robot.geoms):
         if "_foot" in geom.name:
             robot.delete(geom)
