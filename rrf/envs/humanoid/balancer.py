@@ -12,10 +12,12 @@ Legend: N robots, K of them chosen, Q widths of qpos, V of qvel.
 
 import typing
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import mujoco
 import numpy as np
 
+from rrf.config import locate
 from rrf.envs.humanoid import body, command
 from rrf.envs.humanoid.proprioception import (
     ACTION_SCALE,
@@ -37,6 +39,7 @@ if typing.TYPE_CHECKING:
 
 STEP_S = 0.02
 """Seconds between two calls of `Balancer.targets`."""
+_LOADER = "rrf.runners.checkpoints.control:load_control_policy"
 MAX_HEADING_ERROR = 0.5
 """rad; a policy sees no larger error of the heading."""
 _TAKEN = command.indices([*COMMAND_NAMES])
@@ -126,6 +129,31 @@ class PolicyBalancer:
         action = self._act({name: seen[name] for name in self._groups})
         self._action_n15[robots] = np.clip(action, -20, 20)
         return standing + ACTION_SCALE * self._action_n15[robots]
+
+
+def load_balancer(
+    checkpoint: str | Path, model: mujoco.MjModel, num_robots: int = 1
+) -> PolicyBalancer:
+    """The whole-body policy of a checkpoint, at work.
+
+    Raises:
+        ValueError: If the checkpoint cannot be read, or is of another interface; the message says
+            what differs.
+    """
+    import torch
+    from tensordict import TensorDict
+
+    policy, interface = locate(_LOADER)(checkpoint)
+    try:
+        check_interface(interface)
+    except ValueError as error:
+        raise ValueError(f"{checkpoint} is no System 0: {error}") from error
+
+    def act(groups: Mapping[str, np.ndarray]) -> np.ndarray:
+        tensors: dict[str, typing.Any] = {n: torch.from_numpy(g) for n, g in groups.items()}
+        return policy.act(TensorDict(tensors, [len(next(iter(groups.values())))])).numpy()
+
+    return PolicyBalancer(act, policy.actor.groups, model, num_robots)
 
 
 def check_interface(interface: "Interface") -> None:
