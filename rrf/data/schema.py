@@ -156,6 +156,9 @@ class Observation:
     robots: list[str] | None = None
     """The embodiment tag of each row, in a batch of several robots. Then the images are named as
     the policy's, and state and actions are padded with zeros. None: all rows are of one robot."""
+    seen_steps_ago: np.ndarray | None = None
+    """int64 [B]: how many steps ago a policy looked that looks less often than it acts; what it saw
+    then are the images NAME@seen (`rrf.data.dataset.history`). None: it looks now."""
 
     def __len__(self) -> int:
         return len(self.instruction)

@@ -10,16 +10,18 @@ from rrf.data.schema import Observation
 
 def rows_of(observation: Observation, rows: np.ndarray | Sequence[int]) -> Observation:
     """The given rows of an observation, copied."""
-    rows = np.asarray(rows, dtype=np.int64)
+    rows, ago = np.asarray(rows, dtype=np.int64), observation.seen_steps_ago
     return Observation(
         images={camera: images[rows] for camera, images in observation.images.items()},
         state=observation.state[rows],
         instruction=[observation.instruction[row] for row in rows],
+        seen_steps_ago=None if ago is None else ago[rows],
     )
 
 
 def join(observations: Sequence[Observation]) -> Observation:
     """All rows of the given observations (at least one), one after another."""
+    ago = [part.seen_steps_ago for part in observations if part.seen_steps_ago is not None]
     return Observation(
         images={
             camera: np.concatenate([part.images[camera] for part in observations])
@@ -27,6 +29,7 @@ def join(observations: Sequence[Observation]) -> Observation:
         },
         state=np.concatenate([part.state for part in observations]),
         instruction=[text for part in observations for text in part.instruction],
+        seen_steps_ago=np.concatenate(ago) if ago else None,
     )
 
 

@@ -15,6 +15,7 @@ from rrf.data.dataset.sampling import mixed_seed
 from rrf.policies.policy import Policy
 from rrf.runners.checkpoints import checkpoint
 from rrf.runners.configs import RunnerCfg
+from rrf.runners.supervised.aged_frames import with_ages
 from rrf.runners.supervised.configs import SupervisedRunnerCfg
 from rrf.runners.supervised.frames import Frames, split_of
 from rrf.runners.vla_rl.configs import CoTrainingCfg
@@ -67,4 +68,4 @@ def demonstrations_of(parent: str | Path) -> Frames:
             f"{parent} was told which of its demonstrations are good (advantage), and co-training "
             "would imitate the others as if they were good, too; set co_training=null"
         )
-    return split_of(cfg).training
+    return with_ages(split_of(cfg), cfg.policy, cfg.seed).training

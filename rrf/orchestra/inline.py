@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import torch
 
-from rrf.data.dataset.history import HistoryBuffer, past_of
+from rrf.data.dataset.history import HistoryBuffer, history_of
 from rrf.data.schema import Observation
 from rrf.envs.observations import join, rows_of
 from rrf.envs.process.child import ChildError
@@ -175,7 +175,7 @@ class InlineBackend:
         return self._processes.ready([worker.child for worker in busy], 1.0)
 
     def _new_history(self) -> HistoryBuffer:
-        return HistoryBuffer(past_of(self.rollout.policy), self._chunk_length)
+        return history_of(self.rollout.policy, self._chunk_length)
 
     def close(self) -> None:
         """End the processes. Calling it twice is allowed."""
@@ -236,7 +236,7 @@ class InlineBackend:
             game.playing_of(worker.jobs[job_id], observation, row)
             for row, job_id in enumerate(worker.ids)
         ]
-        if past_of(self.rollout.policy):
+        if playing[0].history:
             rows = (rows_of(observation, [row]) for row in range(len(playing)))
             seen = zip(playing, rows, strict=True)
             observation = join([episode.history.seen(row) for episode, row in seen])

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rrf.config import did_you_mean
+from rrf.data.dataset.history import misfit_of
 from rrf.envs.configs import VecEnvCfg
 from rrf.extras import install_command
 from rrf.lineage import Lineage
@@ -136,7 +137,7 @@ def misfits(policy: PolicyCfg, env: VecEnvCfg, tasks: Sequence[str]) -> list[str
         )
         if policy_value != env_value
     ]
-    if misfit := policy.past.misfit(env.chunk_length):
+    if misfit := misfit_of(policy, env.chunk_length):
         wrong.append(f"the policy {misfit} (env.chunk_length)")
     wrong += [
         f"policy.cameras names '{camera}', but env.cameras has {', '.join(env.cameras) or 'none'}"

@@ -9,6 +9,10 @@ Training, evaluation, reinforcement learning and robots all see the same. Frames
 apart. A recording has every step; an episode that is played is seen once per executed chunk, so
 that the stride has to be a multiple of that.
 
+A policy of two parts (`rrf.policies.vla.psi0_configs`) may look less often than it acts. What
+camera NAME showed when it looked last is the view NAME@seen, beside what it shows now, and
+`Observation.seen_steps_ago` says how long ago that was.
+
 Legend: B rows, P past frames, D state dimension.
 """
 
@@ -22,6 +26,7 @@ import numpy as np
 from rrf.data.schema import History, Observation
 
 _MARK = "@"
+_SEEN = f"{_MARK}seen"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,6 +95,58 @@ def past_of(policy: typing.Any) -> Past:
     return policy.past if isinstance(policy, SeesPast) else NOTHING
 
 
+@typing.runtime_checkable
+class LooksSeldom(typing.Protocol):
+    """A policy that looks less often than it acts."""
+
+    feature_period: int
+    """It looks at each so many-th observation."""
+
+    def held_too_long(self, steps: int) -> str | None:
+        """Why it cannot do so with an observation every `steps` steps; None if it can."""
+        ...
+
+
+def misfit_of(policy: typing.Any, steps: int) -> str | None:
+    """Why a policy, or its config, cannot be played with an observation every `steps` steps; None
+    if it can."""
+    if misfit := past_of(policy).misfit(steps):
+        return misfit
+    return policy.held_too_long(steps) if isinstance(policy, LooksSeldom) else None
+
+
+def history_of(policy: typing.Any, steps: int) -> "HistoryBuffer":
+    """The history of one episode for a policy.
+
+    Raises:
+        ValueError: As `HistoryBuffer`.
+    """
+    period = policy.feature_period if isinstance(policy, LooksSeldom) else 1
+    return HistoryBuffer(past_of(policy), steps, period)
+
+
+def seen_at(
+    observation: Observation, images: Mapping[str, np.ndarray], steps_ago: np.ndarray
+) -> Observation:
+    """An observation of a policy that looked last when the cameras showed `images`."""
+    seen = {f"{camera}{_SEEN}": image for camera, image in images.items()}
+    return dataclasses.replace(
+        observation, images={**observation.images, **seen}, seen_steps_ago=steps_ago
+    )
+
+
+def as_seen(observation: Observation) -> Observation:
+    """What the policy saw when it looked last, as if it was now."""
+    if observation.seen_steps_ago is None:
+        return observation
+    images = {
+        view.removesuffix(_SEEN): image
+        for view, image in observation.images.items()
+        if view.endswith(_SEEN)
+    }
+    return dataclasses.replace(observation, images=images, seen_steps_ago=None)
+
+
 def camera_of(view: str) -> str:
     """The camera of a view."""
     return view.partition(_MARK)[0]
@@ -112,26 +169,40 @@ class HistoryBuffer:
     Args:
         past: What the policy sees.
         steps: Steps from one observation to the next one.
+        period: The policy looks at each so many-th observation.
 
     Raises:
         ValueError: If the policy's frames are not among these observations.
     """
 
-    def __init__(self, past: Past, steps: int = 1):
+    def __init__(self, past: Past, steps: int = 1, period: int = 1):
         if misfit := past.misfit(steps):
             raise ValueError(f"the policy {misfit}")
         self._past, self._interval = past, max(1, past.stride // steps)
+        self._steps, self._period, self._count = steps, period, 0
+        self._looked_at: Mapping[str, np.ndarray] = {}
         longest = max(past.images, past.states) * self._interval + 1
         self._seen: collections.deque[tuple[Mapping[str, np.ndarray], np.ndarray]] = (
             collections.deque(maxlen=longest)
         )
 
+    def __bool__(self) -> bool:
+        """Whether the policy sees anything else than the observation."""
+        return bool(self._past) or self._period > 1
+
     def seen(self, observation: Observation) -> Observation:
         """The next observation, [1, ...], as the policy sees it."""
-        if not self._past:
+        shown = observation.images
+        if self._past:
+            images, state = self.add(shown, observation.state)
+            observation = dataclasses.replace(observation, images=images, state=state)
+        if self._period == 1:
             return observation
-        images, state = self.add(observation.images, observation.state)
-        return dataclasses.replace(observation, images=images, state=state)
+        age = self._count % self._period
+        if age == 0:
+            self._looked_at = shown
+        self._count += 1
+        return seen_at(observation, self._looked_at, np.array([age * self._steps]))
 
     def add(
         self, images: Mapping[str, np.ndarray], state: np.ndarray
@@ -149,6 +220,7 @@ class HistoryBuffer:
     def clear(self) -> None:
         """Forget what was seen."""
         self._seen.clear()
+        self._count = 0
 
     def _before(self, k: int) -> tuple[Mapping[str, np.ndarray], np.ndarray]:
         return self._seen[max(-1 - k * self._interval, -len(self._seen))]

@@ -57,6 +57,8 @@ class Reader(typing.Protocol):
 
     def instructions_of(self, indices: np.ndarray) -> list[str]: ...
 
+    def steps_since_start(self, indices: np.ndarray) -> np.ndarray: ...
+
 
 class Mixture:
     """Frames of several readers, numbered one reader after the other.
@@ -173,6 +175,11 @@ class Mixture:
         parts, back_b = self._parts(indices)
         texts = [text for reader, rows in parts for text in reader.instructions_of(rows)]
         return [texts[row] for row in back_b]
+
+    def steps_since_start(self, indices: np.ndarray) -> np.ndarray:
+        """See `LeRobotReader.steps_since_start`."""
+        parts, back_b = self._parts(indices)
+        return np.concatenate([reader.steps_since_start(rows) for reader, rows in parts])[back_b]
 
     @property
     def identity(self) -> tuple[str, str]:

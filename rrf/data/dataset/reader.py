@@ -239,6 +239,11 @@ class LeRobotReader:
             is_pad_bk |= np.logical_or.accumulate(self._corrected_n[frames_bk] == 0, axis=1)
         return self._columns[STATE][indices], self._columns[ACTION][frames_bk], is_pad_bk
 
+    def steps_since_start(self, indices: np.ndarray) -> np.ndarray:
+        """How many frames of its episode come before each frame, int64 [B]."""
+        indices = self._checked(indices)
+        return indices - self._first_n[indices]
+
     def previous_actions(self, indices: np.ndarray) -> np.ndarray:
         """The action of the frame before each frame, [B, A]; NaN where an episode begins."""
         indices = self._checked(indices)

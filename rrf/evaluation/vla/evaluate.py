@@ -18,7 +18,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from rrf.atomic import digest_of
-from rrf.data.dataset.history import HistoryBuffer, Past, past_of
+from rrf.data.dataset.history import HistoryBuffer, history_of, misfit_of
 from rrf.envs.observations import rows_of
 from rrf.envs.vec_env import InitialState, Step, VecEnv
 from rrf.evaluation.action_metrics import of_actions
@@ -98,8 +98,7 @@ def _evaluate(
     jobs: Jobs = collections.deque(state for state in states if state not in done)
     num_new = len(jobs)
     running: dict[int, _Running] = {}
-    past = past_of(policy)
-    _refill(env, protocol, past, jobs, running, free=range(env.num_envs))
+    _refill(env, protocol, policy, jobs, running, free=range(env.num_envs))
     while running:
         slots = sorted(running)
         actions = rule.act([running[slot] for slot in slots])
@@ -113,7 +112,7 @@ def _evaluate(
                 freed.append(slot)
                 if on_episode is not None:
                     on_episode(episode, len(done), len(states))
-        _refill(env, protocol, past, jobs, running, freed)
+        _refill(env, protocol, policy, jobs, running, freed)
     wall = time.perf_counter() - wall
     timings = {"wall_s": wall, "cpu_s": cpu_seconds() - cpu, "episodes_per_s": num_new / wall}
     return Evaluation(
@@ -139,7 +138,7 @@ def _check_fit(policy, env: VecEnv, protocol: "ProtocolCfg") -> None:
             )
     if wrong := protocol.too_short(policy.chunk_length):
         raise ValueError(f"the policy {wrong}; lower execute_steps")
-    if misfit := past_of(policy).misfit(protocol.execute_steps):
+    if misfit := misfit_of(policy, protocol.execute_steps):
         raise ValueError(
             f"the policy does not fit protocol '{protocol.name}' and its execute_steps: it {misfit}"
         )
@@ -153,7 +152,7 @@ def _check_fit(policy, env: VecEnv, protocol: "ProtocolCfg") -> None:
 def _refill(
     env: VecEnv,
     protocol: "ProtocolCfg",
-    past: Past,
+    policy: typing.Any,
     jobs: Jobs,
     running: dict[int, _Running],
     free: Iterable[int],
@@ -164,7 +163,7 @@ def _refill(
     observation = env.reset([state for _, state in starts], env_ids=[slot for slot, _ in starts])
     for row, (slot, state) in enumerate(starts):
         generator = None if protocol.greedy else _generator(protocol, state)
-        history = HistoryBuffer(past, protocol.execute_steps)
+        history = history_of(policy, protocol.execute_steps)
         first = history.seen(rows_of(observation, [row]))
         running[slot] = _Running(first, generator, state=state, history=history)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from rrf.atomic import digest_of
+from rrf.data.dataset.history import misfit_of
 from rrf.envs.configs import VecEnvCfg
 from rrf.envs.observations import digest
 from rrf.envs.vec_env import VecEnv
@@ -34,7 +35,7 @@ class VLAProtocol(Protocol[ProtocolCfg]):
             wrong += misfit_conventions(trained["env"], env)
         if short := self.cfg.too_short(policy.chunk_length):
             wrong.append(short)
-        if misfit := policy.past.misfit(self.cfg.execute_steps):
+        if misfit := misfit_of(policy, self.cfg.execute_steps):
             wrong.append(f"{misfit} (execute_steps)")
         size = tuple(policy.image_size)
         if (

@@ -10,6 +10,7 @@ Legend: B batch, H steps in an action chunk, A action dimension, P padded action
 D width of the backbone, V values, F features.
 """
 
+import typing
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -57,17 +58,18 @@ class VLMPolicy(nn.Module):
             cfg, norm_stats, STATE, action_key
         )
         self.backbone = build_backbone(cfg.backbone, assets)
+        tokens, self._pooled_width = self._add_parts()
         self._reads_vector = cfg.head.reads == "pooled"
         if self._reads_vector:
             self.state_encoder = nn.Linear(cfg.state_width, cfg.state_features)
-            joined = self.backbone.width + cfg.state_features
+            joined = self._pooled_width + cfg.state_features
             self.trunk = MLP(cfg.trunk, joined, cfg.features)
         if self._reads_vector:
             self.head = cfg.head.build(cfg.features, cfg.head_steps, cfg.action_width)
         else:
             files = {"assets": assets} if cfg.head.has_assets else {}
             self.head = cfg.head.build(
-                self.backbone, cfg.head_steps, cfg.action_width, cfg.state_width, **files
+                tokens, cfg.head_steps, cfg.action_width, cfg.state_width, **files
             )
         self.head.leave_out(range(cfg.action_dim, cfg.action_width))
         self.num_values = 0
@@ -76,13 +78,21 @@ class VLMPolicy(nn.Module):
             self.value_head = (
                 MLP(cfg.value_head.mlp, cfg.features, self.num_values)
                 if self._reads_vector
-                else Critic(cfg, self.backbone.width, self.num_values)
+                else Critic(cfg, self._pooled_width, self.num_values)
             )
+
+    def _add_parts(self) -> tuple[typing.Any, int]:
+        """For subclasses: add what is between backbone and head.
+
+        Returns:
+            What heads read tokens of, as if it was the backbone; and the width of `_pooled`.
+        """
+        return self.backbone, self.backbone.width
 
     @property
     def num_features(self) -> int:
         """See `rrf.policies.policy.FeaturePolicy`."""
-        return self.backbone.width + self.cfg.state_width
+        return self._pooled_width + self.cfg.state_width
 
     @property
     def device(self) -> torch.device:
@@ -151,8 +161,7 @@ class VLMPolicy(nn.Module):
         """See `rrf.policies.policy.FeaturePolicy`: pooled ones of the backbone, and the state."""
         context = self.context(observation)
         sample = self._sample(context, observation, generator, greedy)
-        pooled_bd = context.features.pooled(self.cfg.pooling).float()
-        return sample, torch.cat([pooled_bd, context.state], 1)
+        return sample, torch.cat([self._pooled(context), context.state], 1)
 
     @torch.no_grad()
     def resume(
@@ -170,7 +179,9 @@ class VLMPolicy(nn.Module):
         return self._executable(sample.actions, observation)
 
     def evaluate(self, observation: Observation, replay: dict[str, torch.Tensor]) -> Evaluation:
-        context = self.context(observation)
+        return self._evaluate(self.context(observation), replay)
+
+    def _evaluate(self, context: Context, replay: dict[str, torch.Tensor]) -> Evaluation:
         given = self._input(context)
         log_prob, entropy = self.head.evaluate(given, replay)
         return Evaluation(self._cut(log_prob), self._cut(entropy), self._value(context, given))

@@ -26,6 +26,7 @@ from rrf.data.dataset.decoded_cache import mapped_images
 from rrf.data.schema import Batch
 from rrf.networks.vlm.backbone import Features
 from rrf.policies.vla.context import SeenObservation
+from rrf.policies.vla.psi0 import Psi0Policy
 from rrf.policies.vla.vlm import VLMPolicy
 from rrf.runners.supervised.configs import SupervisedRunnerCfg
 from rrf.runners.supervised.frames import Frames, Split, WrappedFrames
@@ -77,6 +78,8 @@ def _require_constant(policy: torch.nn.Module, cfg: SupervisedRunnerCfg) -> None
             reasons.append("its prompt holds the state")
         if cfg.advantage:
             reasons.append("its prompt holds the advantage")
+        if isinstance(policy, Psi0Policy):
+            reasons.append("it is given features of each age (policy: VLMPolicyCfg has one age)")
         if policy.past:
             reasons.append("it sees past frames (policy.past_images: 0, policy.past_states: 0)")
     augmentation = cfg.algorithm.augmentation

@@ -45,6 +45,8 @@ class Frames(typing.Protocol):
 
     def instructions_of(self, indices: np.ndarray) -> list[str]: ...
 
+    def steps_since_start(self, indices: np.ndarray) -> np.ndarray: ...
+
     @property
     def identity(self) -> tuple[str, str]: ...
 
@@ -86,6 +88,9 @@ class WrappedFrames:
 
     def instructions_of(self, indices: np.ndarray) -> list[str]:
         return self._frames.instructions_of(indices)
+
+    def steps_since_start(self, indices: np.ndarray) -> np.ndarray:
+        return self._frames.steps_since_start(indices)
 
     def chunks(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         return self._frames.chunks(indices)

@@ -72,6 +72,9 @@ class RobotFrames:
     def instructions_of(self, indices: np.ndarray) -> list[str]:
         return self._frames.instructions_of(indices)
 
+    def steps_since_start(self, indices: np.ndarray) -> np.ndarray:
+        return self._frames.steps_since_start(indices)
+
     def chunks(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """State [B, D], action [B, K, A] and padding [B, K, A], padded."""
         return self._padded(*self._frames.chunks(indices))

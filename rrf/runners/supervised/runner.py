@@ -33,6 +33,7 @@ from rrf.runners.save_clock import SaveClock
 from rrf.runners.schedule import schedule_factor
 from rrf.runners.sharded_tensors import whole
 from rrf.runners.supervised.advantage import with_advantage, with_dropout
+from rrf.runners.supervised.aged_frames import with_ages
 from rrf.runners.supervised.configs import SupervisedRunnerCfg
 from rrf.runners.supervised.feature_cache import with_features
 from rrf.runners.supervised.frames import Split, check_fit, fitted, split_of
@@ -123,6 +124,7 @@ class SupervisedRunner:
         if cfg.advantage:
             self.split, advantage = with_advantage(split, cfg, self.run_dir)
             self.lineage = self.lineage.replace(advantage=advantage)
+        self.split = with_ages(self.split, cfg.policy, cfg.seed)
         if cfg.caches_features:
             self.split = with_features(split, self.policy, cfg, _say)
         self.algorithm = cfg.algorithm.build(self.policy, self.norm_stats)
