@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from rrf.cli import model_documents, model_lineage, published, releasing
+from rrf.cli import model_documents, model_lineage, parts, published, releasing
 from rrf.cli.options import Imports, import_modules
 from rrf.cli.result_file import with_result_file
 from rrf.cli.tables import print_table, success
@@ -13,13 +13,16 @@ from rrf.lineage import Lineage
 
 app = typer.Typer(
     help="The model registry: list, fetch, promote, release, roll back, withdraw, repair. "
-    "Published models: setup, import, export. Models of several robots: extract.",
+    "Published models: setup, import, export. Models of several robots: extract. "
+    "Of two parts: split, join.",
     no_args_is_help=True,
 )
 app.command()(published.setup)
 app.command("import")(published.import_)
 app.command()(published.export)
 app.command()(published.extract)
+app.command()(parts.split)
+app.command()(parts.join)
 app.command()(model_lineage.lineage)
 app.command("standing-on")(model_lineage.standing_on)
 app.command()(model_lineage.taint)

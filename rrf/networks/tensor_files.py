@@ -6,6 +6,7 @@ model.safetensors.index.json           {"metadata": {"total_size": bytes}, "weig
                                        file}}, as transformers and the Hugging Face hub have it
 """
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -90,6 +91,16 @@ def _places(file: Path) -> dict[str, str]:
         return {str(name): str(part) for name, part in places.items()}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{index_of(file)} is damaged: {error}") from error
+
+
+def digest_of(tensors: Mapping[str, torch.Tensor]) -> str:
+    """SHA-256 of the names and contents of tensors, in their order."""
+    digest = hashlib.sha256()
+    for name, value in tensors.items():
+        content = value.detach().cpu().contiguous().flatten().view(torch.uint8)
+        digest.update(name.encode())
+        digest.update(content.numpy().data)
+    return digest.hexdigest()
 
 
 def differences(

@@ -345,6 +345,12 @@ class PolicyCfg(Cfg):
         """What the policy sees of what came before."""
         return Past()
 
+    @property
+    def absent_weights(self) -> tuple[str, ...]:
+        """How the names of weights begin that a checkpoint lacks because a part of the policy is
+        absent; a training that starts from it has new ones."""
+        return ()
+
     def rebuild(self, norm_stats: typing.Mapping, checkpoint: Path):
         """Build the policy of a checkpoint, without its weights."""
         return self.build(norm_stats)

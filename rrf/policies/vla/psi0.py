@@ -9,7 +9,7 @@ episodes are played, features may be older (`Psi0PolicyCfg.feature_period`). In 
 features have an age of their own (`rrf.runners.supervised.aged_frames`), and one backward pass
 trains both parts. The split is that of Figure's Helix and of Psi-0's hierarchy on a humanoid.
 
-Weights whose names begin with `SYSTEM2` are System 2's, all others System 1's.
+The names of weights tell whose they are: `rrf.policies.vla.psi0_configs.SYSTEM2` and `SYSTEM1`.
 
 Legend: B rows, T feature vectors, W their width, S tokens that System 1 reads, H steps in an action
 chunk, A action dimension.
@@ -36,7 +36,6 @@ from rrf.policies.vla.psi0_configs import Psi0PolicyCfg
 from rrf.policies.vla.psi0_parts import Compressor, TokenSource
 from rrf.policies.vla.vlm import VLMPolicy
 
-SYSTEM2 = ("backbone.", "compressor.")
 AGE, FEATURES = "feature_age_s", "features"  # of a sample's `replay`
 _TIME_FEATURES = 32
 

@@ -10,6 +10,12 @@ from rrf.networks.vlm.configs import BackboneCfg, ImageRuleCfg
 from rrf.policies.vla.configs import ActionHeadCfg, FlowMatchingHeadCfg, PolicyCfg
 from rrf.policies.vla.vlm_configs import VLMPolicyCfg
 
+SYSTEM1 = (
+    *("age_encoder.", "fast_encoder.", "fast_projection.", "state_encoder.", "trunk."),
+    *("head.", "value_head."),
+)
+SYSTEM2 = ("backbone.", "compressor.")
+"""How the names of the weights of each part begin."""
 _READABLE = ("pooled", "tokens")
 _ROUNDING = 1e-6  # of an age in seconds, which steps and a rate in Hz make
 
@@ -99,6 +105,10 @@ class Psi0PolicyCfg(VLMPolicyCfg):
     @property
     def has_system2(self) -> bool:
         return not isinstance(self.backbone, AbsentBackboneCfg)
+
+    @property
+    def absent_weights(self) -> tuple[str, ...]:
+        return () if self.has_system1 else SYSTEM1
 
     def held_too_long(self, steps: int) -> str | None:
         """Why `feature_period` cannot be played with an observation every `steps` steps; None if it

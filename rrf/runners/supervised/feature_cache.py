@@ -14,7 +14,6 @@ Legend: N frames, B batch, L tokens of the longest frame, D width.
 """
 
 import dataclasses
-import hashlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -24,6 +23,7 @@ import torch
 from rrf import atomic
 from rrf.data.dataset.decoded_cache import mapped_images
 from rrf.data.schema import Batch
+from rrf.networks import tensor_files
 from rrf.networks.vlm.backbone import Features
 from rrf.policies.vla.context import SeenObservation
 from rrf.policies.vla.psi0 import Psi0Policy
@@ -203,9 +203,6 @@ class CachedFrames(WrappedFrames):
 
 def _digest(module: torch.nn.Module) -> str:
     """SHA-256 of all parameters and buffers."""
-    digest = hashlib.sha256()
-    for name, value in (*module.named_parameters(), *module.named_buffers()):
-        content = value.detach().cpu().contiguous().flatten().view(torch.uint8)
-        digest.update(name.encode())
-        digest.update(content.numpy().data)
-    return digest.hexdigest()
+    return tensor_files.digest_of(
+        {**dict(module.named_parameters()), **dict(module.named_buffers())}
+    )

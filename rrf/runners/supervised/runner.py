@@ -94,9 +94,10 @@ class SupervisedRunner:
         self.cfg, self.split, self.run_dir = cfg, split, Path(run_dir)
         self.lineage = lineage or Lineage()
         parent = checkpoint.find(cfg.init_from) if cfg.init_from else None
+        may_lack = ()
         cfg.check_parent()
         if parent:
-            policy_of_family(parent, cfg.policy)
+            may_lack = policy_of_family(parent, cfg.policy).absent_weights
             if not process_group.rank():
                 warn_of_other_inputs(parent, cfg.policy)
             self.lineage = self.lineage.replace(parent_checkpoint=deployable_digest(parent))
@@ -119,7 +120,7 @@ class SupervisedRunner:
             if begun is None:  # else the weights are read from there
                 published.fill(self.policy, cfg.pretrained)
         if parent:
-            checkpoint.load_weights(self.policy, parent)
+            checkpoint.load_weights(self.policy, parent, may_lack)
         self.policy.to(self.device).train()
         if cfg.advantage:
             self.split, advantage = with_advantage(split, cfg, self.run_dir)
