@@ -76,10 +76,12 @@ _SOLE = ((-0.05, 0.02), (-0.05, -0.02), (0.12, 0.03), (0.12, -0.03))  # x, y of 
 _SOLE_Z, _SOLE_RADIUS = -0.025, 0.01
 _WAIST_PITCH_LIMIT = 0.45  # rad; beyond it the pelvis leans, too
 _WAIST_ROLL_LIMIT = 0.45
-MIN_HEIGHT = 0.45
+MIN_HEIGHT = 0.36
 """Height of the pelvis, in m, below which the robot has fallen."""
 MAX_TILT = 1.0
 """Angle of the pelvis from upright, in rad, beyond which the robot has fallen."""
+JOINTS = (*DRIVEN, *ARM_JOINTS)
+"""All 29 joints of `spec`, in the model's order."""
 
 
 def _of(joint: str, table: dict) -> object:
@@ -201,6 +203,12 @@ def shown_data(
     data.qpos[qpos_addresses(model, OBSERVED)] = joints_123[0]
     mujoco.mj_forward(model, data)
     return data
+
+
+def has_fallen(qpos_nq: np.ndarray) -> np.ndarray:
+    """Who has fallen, bool [N], by the place and orientation of the pelvis."""
+    upright_n = 1 - 2 * np.square(qpos_nq[:, 4:6]).sum(1)  # cosine of the tilt
+    return (qpos_nq[:, 2] < MIN_HEIGHT) | (upright_n < np.cos(MAX_TILT))
 
 
 def qpos_addresses(model: mujoco.MjModel, joints: tuple[str, ...]) -> np.ndarray:

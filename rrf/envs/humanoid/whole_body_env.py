@@ -6,6 +6,7 @@ that are called one by one. Robots that fall or whose time is up begin again wit
 Legend: N robots, K of them chosen.
 """
 
+import dataclasses
 import functools
 import typing
 from collections.abc import Sequence
@@ -15,7 +16,7 @@ import torch
 from tensordict import TensorDict
 
 from rrf.envs.control_env import EnvState, Interface, OfRslRl, check_actions
-from rrf.envs.humanoid import body
+from rrf.envs.humanoid import body, command
 from rrf.envs.humanoid.balancer import MAX_HEADING_ERROR, STEP_S
 from rrf.envs.humanoid.proprioception import (
     ACTION_SCALE,
@@ -37,7 +38,6 @@ from rrf.envs.humanoid.whole_body_configs import WholeBodyEnvCfg
 from rrf.envs.humanoid.whole_body_physics import WholeBodyPhysics, model_spec
 from rrf.envs.humanoid.whole_body_rewards import Motion, terms
 
-_FALLEN_M = 0.36
 _TOUCH_N = 5.0
 _PUSH_S = (4.0, 8.0)
 _PUSH = np.array([0.6, 0.6, 0.2, 0.3, 0.3, 0.5])  # largest change of the pelvis' velocity
@@ -136,15 +136,19 @@ class WholeBodyEnv(OfRslRl):
         diverged = self._simulate(action)
         self._length_n += 1
         motion = self._measure(before)
-        command = self._commands.now_n15
         self._last_terms = terms(
-            motion, command, self._standing(), self._gait.sine_n2, action, self._action_n15
+            motion,
+            self._commands.now_n15,
+            self._standing(),
+            self._gait.sine_n2,
+            action,
+            self._action_n15,
         )
         reward = np.maximum(sum(self._last_terms.values()), 0.0) * STEP_S
         self._action_n15 = action
         errors = np.stack([np.abs(e).mean(1) for e in self._errors(motion)], 1)
         self._errors_n3 += errors
-        terminated = diverged | self._has_fallen()
+        terminated = diverged | body.has_fallen(self._physics.qpos)
         truncated = (self._length_n >= self.max_episode_length) & ~terminated
         dones = terminated | truncated
         success = ~terminated & self._is_good()
@@ -294,12 +298,12 @@ class WholeBodyEnv(OfRslRl):
         rng, num = self._rng, len(ids)
         if self._held is None:
             self._commands.reset(ids, self.level)
-        command = self._commands.now_n15[ids]
+        given = self._commands.now_n15[ids]
         qpos = np.zeros((num, self._physics.model.nq))
         yaw = rng.uniform(-np.pi, np.pi, num)
-        qpos[:, 2] = command[:, 14] + 0.01
+        qpos[:, 2] = given[:, 14] + 0.01
         qpos[:, 3], qpos[:, 6] = np.cos(yaw / 2), np.sin(yaw / 2)
-        joints = np.concatenate([self._standing()[ids], command[:, :8]], 1)
+        joints = np.concatenate([self._standing()[ids], given[:, :8]], 1)
         qpos[:, self._observe.addresses] = joints + rng.uniform(-0.05, 0.05, joints.shape)
         self._physics.begin(ids, qpos)
         speed = rng.uniform(-0.2, 0.2, (num, 6)) * self._disorder
@@ -365,8 +369,8 @@ class WholeBodyEnv(OfRslRl):
         return self.level * self.cfg.randomises
 
     def _standing(self) -> np.ndarray:
-        command = self._commands.now_n15
-        return body.standing().pose(command[:, 14], command[:, 11:14])
+        now = self._commands.now_n15
+        return body.standing().pose(now[:, 14], now[:, 11:14])
 
     def _heading_error(self) -> np.ndarray:
         yaw = euler(self._physics.qpos[:, 3:7])[:, 2]
@@ -375,18 +379,13 @@ class WholeBodyEnv(OfRslRl):
     def _qvel_n15(self) -> np.ndarray:
         return self._observe.velocities(self._physics.qvel)[:, :NUM_ACTIONS].copy()
 
-    def _has_fallen(self) -> np.ndarray:
-        qpos = self._physics.qpos
-        upright = 1 - 2 * np.square(qpos[:, 4:6]).sum(1)  # cosine of the tilt
-        return (qpos[:, 2] < _FALLEN_M) | (upright < np.cos(body.MAX_TILT))
-
     def _errors(self, motion: Motion) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Measured minus commanded: velocity [N, 2], height [N, 1], torso [N, 3]."""
-        command = self._commands.now_n15
+        now = self._commands.now_n15
         return (
-            motion.velocity_n3[:, :2] - command[:, 8:10],
-            motion.height_n[:, None] - command[:, 14:15],
-            motion.torso_n3 - command[:, 11:14],
+            motion.velocity_n3[:, :2] - now[:, 8:10],
+            motion.height_n[:, None] - now[:, 14:15],
+            motion.torso_n3 - now[:, 11:14],
         )
 
     def _is_good(self) -> np.ndarray:
@@ -432,6 +431,9 @@ def robot_facts() -> dict[str, typing.Any]:
         "joint_damping": [damping for _, damping, _ in motors],
         "default_joint_pos": body.default_pose(body.DRIVEN).tolist(),
         "command_names": list(COMMAND_NAMES),
+        "command_signals": [
+            dataclasses.asdict(command.COMMAND[index]) for index in command.indices(COMMAND_NAMES)
+        ],
         "observation_names": ["proprioception", "command"],
         "action_scale": [ACTION_SCALE] * NUM_ACTIONS,
     }
