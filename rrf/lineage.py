@@ -74,6 +74,11 @@ class Lineage:
     parent_checkpoint: str | None = None
     """Digest of the checkpoint that training started from."""
     teacher_checkpoint: str | None = None
+    system2_checkpoint: str | None = None
+    """Digest of the System 2 that a policy in several systems was joined from, if it was an
+    artifact of its own."""
+    system0_checkpoint: str | None = None
+    """Digest of the System 0 that is a part of it."""
     published: dict[str, str | None] | None = None
     """Name, repository and commit of the published policy that training started from."""
     imported_from: dict[str, str] | None = None

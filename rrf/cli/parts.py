@@ -27,18 +27,48 @@ def split(
 
 
 def join(
-    system2: Annotated[Path, typer.Argument(help="What `rrf models split` wrote to system2/.")],
-    system1: Annotated[Path, typer.Argument(help="What it wrote to system1/, here or elsewhere.")],
+    systems: Annotated[
+        list[str],
+        typer.Argument(
+            help="What `rrf models split` wrote to system2/ and to system1/, here or elsewhere; "
+            "or, with --system0, one whole policy."
+        ),
+    ],
     out: Annotated[Path, typer.Option(help="Directory to create.")],
+    system0: Annotated[
+        str | None,
+        typer.Option(help="A whole-body policy to put below: checkpoint, or NAME@champion."),
+    ] = None,
 ) -> None:
-    """Write the policy of a System 2 and a System 1 that was trained with it.
+    """Write the policy of a System 2 and a System 1 that was trained with it, or a combination with
+    a System 0.
 
-    They may come from different trainings, if the later one left System 2 as it was
-    (policy.freezes_system2). Others are refused: their features mean something else.
+    Systems 2 and 1 may come from different trainings, if the later one left System 2 as it was
+    (policy.freezes_system2). Others are refused: their features mean something else. A System 0
+    must take what System 1 sends. Each combination is a policy of its own, to be evaluated as one.
     """
+    import tempfile
+
+    from rrf.cli.policy_reference import locate
+    from rrf.hierarchy.combination import combine
     from rrf.runners.checkpoints import checkpoint as checkpoints
     from rrf.runners.checkpoints import parts
 
     checkpoints.require_new(out)
-    parts.join(checkpoints.find(system2), checkpoints.find(system1), out)
-    typer.echo(f"the policy of {system2} and {system1} is at {out}")
+    found = [locate(system)[0] for system in systems]
+    with tempfile.TemporaryDirectory() as folder:
+        match found:
+            case [upper] if system0:
+                pass
+            case [system2, system1]:
+                upper = parts.join(system2, system1, Path(folder) / "upper" if system0 else out)
+            case _:
+                raise ValueError(
+                    f"{len(systems)} systems are given, expected System 2 and System 1, or one "
+                    "policy with --system0"
+                )
+        if system0:
+            combine(upper, locate(system0)[0], out)
+    typer.echo(
+        f"the policy of {' and '.join([*systems, *([system0] if system0 else [])])} is at {out}"
+    )

@@ -31,6 +31,13 @@ Kind = typing.Literal[
     "version", "promotion", "evaluation", "run", "checkpoint", "dataset", "recordings", "code",
     "environment", "published",
 ]  # fmt: skip
+_OTHERS = (
+    ("parent_checkpoint", "started from"),
+    ("teacher_checkpoint", "taught by"),
+    ("system2_checkpoint", "sees by the System 2"),
+    ("system0_checkpoint", "stands by the System 0"),
+)
+"""Fact of a lineage that names another checkpoint, and how the policy stands on it."""
 _LONGEST_CHAIN = 50  # of trainings, one from another
 _SHOWN = 12
 _COSTS = (
@@ -292,7 +299,7 @@ def _add_foundations(
         id = graph.add(child, how, node)
         if also:
             graph.add(id, "made from", also)
-    for key, how in (("parent_checkpoint", "started from"), ("teacher_checkpoint", "taught by")):
+    for key, how in _OTHERS:
         digest = facts.get(key)
         if not digest:
             continue

@@ -103,7 +103,10 @@ def register(
 
 def _with_origins(lineage: Lineage, written: Lineage) -> Lineage:
     """A lineage of data, with what training wrote to the checkpoint about what it started from."""
-    names = ("parent_checkpoint", "teacher_checkpoint", "published", "imported_from")
+    names = (
+        *("parent_checkpoint", "teacher_checkpoint", "system2_checkpoint", "system0_checkpoint"),
+        *("published", "imported_from"),
+    )
     origins = {name: getattr(written, name) for name in names if getattr(lineage, name) is None}
     return lineage.replace(**origins)
 

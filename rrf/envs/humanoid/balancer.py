@@ -30,6 +30,7 @@ from rrf.envs.humanoid.proprioception import (
     Proprioception,
     euler,
     moves,
+    reference,
     wrapped,
 )
 from rrf.envs.humanoid.whole_body_commands import RATES, limits
@@ -116,10 +117,10 @@ class PolicyBalancer:
         error = wrapped(euler(qpos_kq[:, 3:7])[:, 2] - keep)
         error = np.clip(error, -MAX_HEADING_ERROR, MAX_HEADING_ERROR)
         self._gait.advance(STEP_S, moves(now, error), robots)
-        standing = body.standing().pose(now[:, 14], now[:, 11:14])
+        pose = reference(now, self._gait, robots)
         frame = self._observe(
             qpos_kq, qvel_kv, error, self._action_n15[robots], now[:, :8],
-            self._gait.sine_n2[robots], standing,
+            self._gait.sine_n2[robots], pose,
         )  # fmt: skip
         new = self._is_new_n[robots]
         self._history.begin(robots[new], frame[new])
@@ -128,7 +129,7 @@ class PolicyBalancer:
         seen = self._history.groups(now, robots)
         action = self._act({name: seen[name] for name in self._groups})
         self._action_n15[robots] = np.clip(action, -20, 20)
-        return standing + ACTION_SCALE * self._action_n15[robots]
+        return pose + ACTION_SCALE * self._action_n15[robots]
 
 
 def load_balancer(

@@ -5,7 +5,7 @@ The 93 numbers are, as in AMO's play_amo.py: the angular velocity of the pelvis 
 rad/s), its roll and pitch (2, rad), sine and cosine of the error of the heading (2), angles of the
 23 joints beside their default (rad), their velocities (a twentieth of rad/s; ankles and two joints
 of the waist are not observed, as 0), the last action (23; of the arms their target, in its scale),
-the gait (2) and the pose in which the robot would stand (15, rad). Nothing in it needs a sensor
+the gait (2) and the pose around which it acts (15, rad). Nothing in it needs a sensor
 that the robot lacks.
 
 Legend: N robots, K of them chosen, Q widths of qpos, V of qvel.
@@ -33,6 +33,9 @@ _UNSEEN = ("ankle_pitch", "ankle_roll", "waist_roll", "waist_pitch")  # AMO hide
 _STRIDES_HZ = 1.3
 _DOUBLE_STANCE = 0.25  # the phase of a foot in the middle of its stance
 _NEAR = 0.05
+_LIFT = 0.2  # rad; draws the foot up by some 5 cm
+_SWAY = 0.1  # rad, of the legs
+_LEG_M = 0.65  # from the hip to the sole
 Rows = np.ndarray | slice
 """Which robots: int64 [K], or all."""
 
@@ -87,6 +90,34 @@ def moves(command_n15: np.ndarray, heading_error_n: np.ndarray) -> np.ndarray:
     return (np.hypot(vx, vy) > 0.08) | (np.abs(vyaw) > 0.08) | (np.abs(heading_error_n) > 0.2)
 
 
+def reference(command_n15: np.ndarray, gait: Gait, robots: Rows = slice(None)) -> np.ndarray:
+    """The pose around which a policy acts, angles of the 15 driven joints, [N, 15], rad: standing
+    as the command says, and stepping where the gait steps.
+
+    In its swing a leg is drawn up and brought forward, sideways or round, in its stance it goes
+    back by as much as the robot moves on, and the hips sway towards the foot that carries. Alone,
+    the robot would fall over this; a policy that acts around it need not discover stepping.
+    """
+    pose = body.standing().pose(command_n15[:, 14], command_n15[:, 11:14])
+    phase_n2, sine_n2 = gait.phase_n2[robots], gait.sine_n2[robots]
+    steps_n = (sine_n2 < 0.999).any(1)
+    ahead_n2 = np.cos(2 * np.pi * phase_n2) * steps_n[:, None]  # 1 where a foot comes down
+    lift_n2 = np.maximum(-sine_n2, 0.0) * _LIFT
+    sway_n = np.where(steps_n, (sine_n2[:, 0] - sine_n2[:, 1]) / 2, 0.0) * _SWAY
+    stride_n3 = command_n15[:, 8:11] * (0.25 / _STRIDES_HZ)  # half of what a stance covers
+    for leg in (0, 1):
+        at = 6 * leg
+        forward_n = ahead_n2[:, leg] * stride_n3[:, 0] / _LEG_M
+        sideways_n = ahead_n2[:, leg] * stride_n3[:, 1] / _LEG_M - sway_n
+        pose[:, at] -= forward_n + lift_n2[:, leg]
+        pose[:, at + 1] += sideways_n
+        pose[:, at + 2] += ahead_n2[:, leg] * stride_n3[:, 2]
+        pose[:, at + 3] += 2 * lift_n2[:, leg]
+        pose[:, at + 4] += forward_n - lift_n2[:, leg]
+        pose[:, at + 5] -= sideways_n
+    return pose
+
+
 class Proprioception:
     """Reads the 93 numbers from the state of a model that has the 23 joints."""
 
@@ -114,7 +145,7 @@ class Proprioception:
         action_n15: np.ndarray,
         arms_n8: np.ndarray,
         gait_sine_n2: np.ndarray,
-        standing_n15: np.ndarray,
+        reference_n15: np.ndarray,
     ) -> np.ndarray:
         """The 93 numbers, float32 [N, 93].
 
@@ -125,7 +156,7 @@ class Proprioception:
             action_n15: The last action.
             arms_n8: Where shoulders and elbows shall go, rad.
             gait_sine_n2: See `Gait.sine_n2`.
-            standing_n15: See `body.Standing.pose`.
+            reference_n15: See `reference`.
         """
         arms = (arms_n8 - self._default[NUM_ACTIONS:]) / ACTION_SCALE
         return np.concatenate(
@@ -139,7 +170,7 @@ class Proprioception:
                 action_n15,
                 arms,
                 gait_sine_n2,
-                standing_n15,
+                reference_n15,
             ],
             axis=1,
             dtype=np.float32,

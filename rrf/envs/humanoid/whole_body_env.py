@@ -31,6 +31,7 @@ from rrf.envs.humanoid.proprioception import (
     Proprioception,
     euler,
     moves,
+    reference,
     wrapped,
 )
 from rrf.envs.humanoid.whole_body_commands import COMMAND_ARRAYS, Commands
@@ -139,7 +140,7 @@ class WholeBodyEnv(OfRslRl):
         self._last_terms = terms(
             motion,
             self._commands.now_n15,
-            self._standing(),
+            self._reference(),
             self._gait.sine_n2,
             action,
             self._action_n15,
@@ -237,7 +238,7 @@ class WholeBodyEnv(OfRslRl):
 
     def _simulate(self, action_n15: np.ndarray) -> np.ndarray:
         """Advance the physics by one action; bool [N], whose physics diverged."""
-        target = self._standing() + ACTION_SCALE * action_n15
+        target = self._reference() + ACTION_SCALE * action_n15
         controls = np.concatenate([target, self._commands.now_n15[:, :8]], 1)
         old, self._controls_nc = self._controls_nc, controls
         return self._physics.step(old, controls)
@@ -303,7 +304,7 @@ class WholeBodyEnv(OfRslRl):
         yaw = rng.uniform(-np.pi, np.pi, num)
         qpos[:, 2] = given[:, 14] + 0.01
         qpos[:, 3], qpos[:, 6] = np.cos(yaw / 2), np.sin(yaw / 2)
-        joints = np.concatenate([self._standing()[ids], given[:, :8]], 1)
+        joints = np.concatenate([self._reference()[ids], given[:, :8]], 1)
         qpos[:, self._observe.addresses] = joints + rng.uniform(-0.05, 0.05, joints.shape)
         self._physics.begin(ids, qpos)
         speed = rng.uniform(-0.2, 0.2, (num, 6)) * self._disorder
@@ -325,7 +326,7 @@ class WholeBodyEnv(OfRslRl):
         qpos, qvel = self._physics.qpos, self._physics.qvel
         frame = self._observe(
             qpos, qvel, self._heading_error(), self._action_n15, self._commands.now_n15[:, :8],
-            self._gait.sine_n2, self._standing(),
+            self._gait.sine_n2, self._reference(),
         )  # fmt: skip
         if self.cfg.randomises:
             scale = self.level * _noise_scale()
@@ -368,9 +369,8 @@ class WholeBodyEnv(OfRslRl):
     def _disorder(self) -> float:
         return self.level * self.cfg.randomises
 
-    def _standing(self) -> np.ndarray:
-        now = self._commands.now_n15
-        return body.standing().pose(now[:, 14], now[:, 11:14])
+    def _reference(self) -> np.ndarray:
+        return reference(self._commands.now_n15, self._gait)
 
     def _heading_error(self) -> np.ndarray:
         yaw = euler(self._physics.qpos[:, 3:7])[:, 2]

@@ -57,7 +57,7 @@ class Motion:
 def terms(
     motion: Motion,
     command_n15: np.ndarray,
-    standing_n15: np.ndarray,
+    reference_n15: np.ndarray,
     gait_sine_n2: np.ndarray,
     action_n15: np.ndarray,
     last_action_n15: np.ndarray,
@@ -69,9 +69,7 @@ def terms(
     lift = np.where(stance, 0.0, -gait_sine_n2) * _SWING_HEIGHT
     width = m.feet_n23[:, 0, 1] - m.feet_n23[:, 1, 1]
     too_narrow, too_wide = _WIDTH[0] - width, width - _WIDTH[1]
-    walks = ~stance.all(1)
-    off_n15 = np.square(m.joints_n15 - standing_n15)
-    sideways = off_n15[:, [1, 2, 7, 8]].sum(1)  # hip roll and yaw
+    off_n15 = np.square(m.joints_n15 - reference_n15)
     values = {
         "velocity": _near(np.square(m.velocity_n3[:, :2] - velocity[:, :2]).sum(1), 0.3, 0.05),
         "heading": _near(np.square(m.heading_error_n), 0.4, 0.05),
@@ -86,7 +84,7 @@ def terms(
         "feet_heading": np.square(m.feet_yaw_n2).sum(1),
         "bounce": np.square(m.velocity_n3[:, 2]),
         "sway": np.square(m.spin_n3[:, :2]).sum(1),
-        "pose": np.where(walks, sideways, off_n15[:, :12].sum(1)),
+        "pose": off_n15[:, :12].sum(1),
         "action_rate": np.square(action_n15 - last_action_n15).sum(1),
         "action": np.square(action_n15).sum(1),
         "acceleration": np.square(m.acceleration_n15).sum(1),

@@ -14,6 +14,8 @@ from rrf.lineage import Lineage
 TRAINER_STATE = "trainer_state"
 REGISTRY = "registry"
 """Folder of a fetched checkpoint: which version it is, its card and its bill of materials."""
+SYSTEM0 = "system0"
+"""Folder of a combination (`rrf.hierarchy.combination`): the checkpoint of its System 0."""
 INTERFACE = "interface.json"  # the environment's interface, for state-based policies
 KIND = "kind"  # key in the manifest
 VLA, CONTROL = "vla", "control"

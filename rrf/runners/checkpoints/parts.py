@@ -52,8 +52,9 @@ def split(path: Path, out: Path) -> tuple[Path, Path]:
         backbone=AbsentBackboneCfg(fingerprint=fingerprint(policy, system2, files))
     )
     with atomic.directory(out) as root:
-        _write(root / "system2", run, seeing, system2, path, digest, files)
-        _write(root / "system1", run, acting, system1, path, digest, {})
+        names = {"parent_checkpoint": digest}
+        _write(root / "system2", run, seeing, system2, path, names, files)
+        _write(root / "system1", run, acting, system1, path, names, {})
     return out / "system2", out / "system1"
 
 
@@ -93,7 +94,8 @@ def join(system2: Path, system1: Path, out: Path) -> Path:
         if foreign := [name for name in names if not name.startswith(beginnings)]:
             raise ValueError(f"{where} has a weight of the other part: {foreign[0]}")
     joined = acting.replace(backbone=seeing.backbone)
-    _write(out, run, joined, weights | own, system1, digests[1], files, system2=digests[0])
+    names = {"parent_checkpoint": digests[1], "system2_checkpoint": digests[0]}
+    _write(out, run, joined, weights | own, system1, names, files)
     return out
 
 
@@ -165,13 +167,13 @@ def _write(
     policy: Psi0PolicyCfg,
     weights: Mapping[str, torch.Tensor],
     source: Path,
-    parent: str,
+    origins: Mapping[str, str],
     files: Mapping[str, bytes],
-    **facts: str,
 ) -> None:
-    """A deployable checkpoint, whose statistics and facts are those of `source`."""
+    """A deployable checkpoint, whose statistics and facts are those of `source`, but for its
+    `origins`: fields of its lineage."""
     saved = {name: value for name, value in manifest_of(source).items() if name != "files"}
-    lineage = load_lineage(source).replace(parent_checkpoint=parent)
+    lineage = load_lineage(source).replace(**origins)
     with atomic.directory(out) as root:
         text = run.replace(policy=policy).to_yaml()
         (root / checkpoint.CONFIG).write_text(text, encoding="utf-8")
@@ -179,4 +181,4 @@ def _write(
         (root / checkpoint.NORM_STATS).write_bytes((source / checkpoint.NORM_STATS).read_bytes())
         for name, content in files.items():
             (root / name).write_bytes(content)
-        atomic.write_manifest(root, **{**saved, **facts, "lineage": lineage.to_dict()})
+        atomic.write_manifest(root, **{**saved, "lineage": lineage.to_dict()})

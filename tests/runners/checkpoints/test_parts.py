@@ -1,6 +1,5 @@
 """The two parts of a policy as artifacts of their own, and what may be joined again."""
 
-import json
 import shutil
 
 import numpy as np
@@ -95,8 +94,7 @@ def test_what_was_split_is_joined_to_the_same_policy(whole, both, tmp_path):
     assert np.array_equal(acted(one, observation()), acted(other, observation()))
     assert load_lineage(joined).parent_checkpoint == deployable_digest(both[1])
     assert load_lineage(joined).datasets == LINEAGE.datasets
-    manifest = json.loads((joined / "manifest.json").read_text())
-    assert manifest["system2"] == deployable_digest(both[0])
+    assert load_lineage(joined).system2_checkpoint == deployable_digest(both[0])
     again = parts.split(joined, tmp_path / "again")
     for part, path in zip(both, again, strict=True):
         assert checkpoint.deployed_cfg(path) == checkpoint.deployed_cfg(part)

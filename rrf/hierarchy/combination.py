@@ -1,0 +1,66 @@
+"""A combination: the policy of Systems 2 and 1 with the System 0 below it, as one artifact.
+
+It is the checkpoint of the upper policy with the deployable files of System 0 in its folder
+`system0/`. Its digest covers both, so that another System 0 below the same upper policy is another
+combination: it has to be evaluated, and promoted, as one.
+"""
+
+from pathlib import Path
+
+from rrf import atomic
+from rrf.envs.humanoid import body, command
+from rrf.hierarchy.interfaces import check_fits, sent_by, taken_by
+from rrf.policies.vla.psi0_configs import Psi0PolicyCfg
+from rrf.runners.checkpoints import checkpoint
+from rrf.runners.checkpoints.control import load_control_policy, load_interface
+from rrf.runners.checkpoints.deployable import (
+    SYSTEM0,
+    copy_deployable,
+    deployable_digest,
+    load_lineage,
+)
+
+_JOINTS = (*body.JOINTS, *command.HAND_JOINTS)
+
+
+def combine(upper: Path, system0: Path, out: Path) -> Path:
+    """Write the combination of two checkpoints to `out`, atomically.
+
+    Raises:
+        ValueError: If the upper one is not a whole policy in two parts, if what it sends is not
+            what System 0 takes, or if a file is missing, changed or unlisted.
+    """
+    policy = checkpoint.deployed_cfg(upper)
+    if not isinstance(policy, Psi0PolicyCfg):
+        raise ValueError(
+            f"{upper} is a {type(policy).__name__}, which has no Systems 2 and 1; train a policy "
+            "in two parts (preset psi0-laptop)"
+        )
+    policy.require_system1()
+    policy.require_system2()
+    load_control_policy(system0)  # its files are whole
+    check_fits(sent_by(policy, {}), taken_by(load_interface(system0), _JOINTS))
+    lineage = load_lineage(upper).replace(
+        parent_checkpoint=deployable_digest(upper), system0_checkpoint=deployable_digest(system0)
+    )
+    facts = {k: v for k, v in atomic.read_manifest(upper).items() if k != "files"}
+    with atomic.directory(out) as root:
+        copy_deployable(upper, root)
+        (root / SYSTEM0).mkdir(exist_ok=True)
+        copy_deployable(system0, root / SYSTEM0)
+        atomic.write_manifest(root, **{**facts, "lineage": lineage.to_dict()})
+    return out
+
+
+def system0_of(path: Path) -> Path:
+    """Where the System 0 of a combination is.
+
+    Raises:
+        ValueError: If the checkpoint has none.
+    """
+    if not (path / SYSTEM0 / atomic.MANIFEST).is_file():
+        raise ValueError(
+            f"{path} has no System 0; combine it with one: rrf models join {path} --system0 "
+            "CHECKPOINT --out DIRECTORY"
+        )
+    return path / SYSTEM0

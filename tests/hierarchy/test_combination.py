@@ -1,0 +1,96 @@
+"""Three systems as one artifact, each as one of its own."""
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from rrf import atomic
+from rrf.cli import app
+from rrf.hierarchy import combination
+from rrf.registry import lineage_graph
+from rrf.runners.checkpoints import checkpoint, parts
+from rrf.runners.checkpoints.control import load_control_policy
+from rrf.runners.checkpoints.deployable import copy_deployable, deployable_digest, load_lineage
+from tests.hierarchy.conftest import written
+from tests.policies.vla.test_psi0 import acted, observation
+
+
+@pytest.fixture(scope="module")
+def combined(upper, system0, tmp_path_factory):
+    return combination.combine(upper, system0, tmp_path_factory.mktemp("all") / "combined")
+
+
+def test_a_combination_holds_all_three_and_does_what_they_did(combined, upper, system0):
+    one, other = map(checkpoint.load_policy, (upper, combined))
+    assert np.array_equal(acted(one, observation()), acted(other, observation()))
+    below = combination.system0_of(combined)
+    assert deployable_digest(below) == deployable_digest(system0)
+    load_control_policy(below)
+    lineage = load_lineage(combined)
+    assert lineage.parent_checkpoint == deployable_digest(upper)
+    assert lineage.system0_checkpoint == deployable_digest(system0)
+    assert {how for _, how in lineage_graph._OTHERS} > {"stands by the System 0"}
+
+
+def test_another_system_0_is_another_combination(combined, upper, system0, tmp_path):
+    copy_deployable(system0, changed := tmp_path / "changed")
+    weights = checkpoint.read_weights(changed)
+    weights["actor.log_std"] += 0.1
+    from rrf.networks import tensor_files
+
+    tensor_files.write(changed / checkpoint.WEIGHTS, weights)
+    facts = {k: v for k, v in atomic.read_manifest(changed).items() if k != "files"}
+    atomic.write_manifest(changed, **facts)
+    other = combination.combine(upper, changed, tmp_path / "other")
+    assert deployable_digest(other) != deployable_digest(combined)
+
+
+def test_a_changed_system_0_is_noticed(combined, tmp_path):
+    copy_deployable(combined, tmp_path / "copy")
+    file = tmp_path / "copy/system0/config.yaml"
+    file.write_text(file.read_text() + "\n")
+    with pytest.raises(ValueError, match="system0/config"):
+        deployable_digest(tmp_path / "copy")
+
+
+def test_the_command_joins_three_parts_and_two(upper, system0, tmp_path):
+    system2, system1 = parts.split(upper, tmp_path / "parts")
+    run = CliRunner()
+    words = ["models", "join", str(system2), str(system1), "--system0", str(system0)]
+    done = run.invoke(app, [*words, "--out", str(tmp_path / "three")], catch_exceptions=False)
+    assert done.exit_code == 0
+    lineage = load_lineage(tmp_path / "three")
+    assert lineage.system0_checkpoint == deployable_digest(system0)
+    words = [
+        "models",
+        "join",
+        str(upper),
+        "--system0",
+        str(system0),
+        "--out",
+        str(tmp_path / "two"),
+    ]
+    assert run.invoke(app, words, catch_exceptions=False).exit_code == 0
+    one, other = (checkpoint.load_policy(tmp_path / name) for name in ("two", "three"))
+    assert np.array_equal(acted(one, observation()), acted(other, observation()))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"action_units": ["rad", "rad", "km/h", "rad/s"]}, r"vx \(km/h.*the units differ"),
+        ({"action_names": ["left_elbow_joint", "right_elbow_joint", "vx", "jump"]}, "sends jump"),
+    ],
+)
+def test_what_does_not_fit_is_not_combined(system0, tmp_path, changes, message):
+    with pytest.raises(ValueError, match=message):
+        combination.combine(written(tmp_path, **changes), system0, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_policy_without_two_parts_or_without_a_system_0_is_refused(upper, system0, tmp_path):
+    with pytest.raises(ValueError, match="has no System 0; combine it with one"):
+        combination.system0_of(upper)
+    system2, _ = parts.split(upper, tmp_path / "parts")
+    with pytest.raises(ValueError, match="System 2 alone"):
+        combination.combine(system2, system0, tmp_path / "out")
