@@ -14,7 +14,14 @@ _FITTED_Q_UPDATES = 20_000
 def open_loop(candidate: "Candidate", dataset: str, out: Path | None) -> None:
     """Write the errors on the held-out episodes of a dataset, and a page about them."""
     from rrf import atomic, workspace
-    from rrf.evaluation.open_loop.errors import HOLD, MEAN, OTHER, POLICY, evaluate_held_out
+    from rrf.evaluation.open_loop.errors import (
+        HOLD,
+        MEAN,
+        OLDEST,
+        OTHER,
+        POLICY,
+        evaluate_held_out,
+    )
     from rrf.evaluation.open_loop.page import open_loop_page
 
     place = workspace.dataset(dataset)
@@ -30,7 +37,8 @@ def open_loop(candidate: "Candidate", dataset: str, out: Path | None) -> None:
     atomic.write_json(folder / "open_loop.json", {**facts, **result.to_dict()})
     shown = f"{dataset}, held-out episodes {', '.join(map(str, episodes))}"
     atomic.write_text(folder / "report.html", open_loop_page(result, candidate.label, shown))
-    errors = ", ".join(f"{who} {result.total(who):.3f}" for who in (POLICY, MEAN, HOLD))
+    shown_of = [who for who in (POLICY, OLDEST, MEAN, HOLD) if who in result.errors]
+    errors = ", ".join(f"{who} {result.total(who):.3f}" for who in shown_of)
     typer.echo(f"error in standard deviations on {result.num_frames} frames: {errors}")
     if candidate.config["policy"]["cameras"] and not result.images_help:
         other = f"{result.total(OTHER):.3f}"

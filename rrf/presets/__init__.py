@@ -78,6 +78,7 @@ _ISAACLAB = (
 )
 _GROOT = ("groot-n15-sft", "groot-n17-sft", "groot-laptop", "groot-laptop-mixture")
 _RECORDINGS = ("bridge-sft-laptop", "gr1-sft-laptop", "g1-sft-laptop", "so101-sft-laptop")
+_PSI0 = ("psi0-laptop", "psi0-gr1-laptop", "psi0-g1-laptop")
 _LEROBOT = (
     *("lerobot-act", "lerobot-diffusion", "lerobot-smolvla"),
     *("lerobot-act-laptop", "lerobot-diffusion-laptop"),
@@ -154,6 +155,7 @@ PRESETS = Lookup(
     | _functions("maniskill", _MANISKILL)
     | _functions("isaaclab", _ISAACLAB)
     | _functions("recordings", _RECORDINGS)
+    | _functions("psi0", _PSI0)
     | _functions("lerobot", _LEROBOT)
     | _functions("lerobot_tasks", _LEROBOT_TASKS),
     recipes.aliases(),

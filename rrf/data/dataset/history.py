@@ -101,6 +101,8 @@ class LooksSeldom(typing.Protocol):
 
     feature_period: int
     """It looks at each so many-th observation."""
+    max_age_steps: int
+    """The most steps ago that it may have looked."""
 
     def held_too_long(self, steps: int) -> str | None:
         """Why it cannot do so with an observation every `steps` steps; None if it can."""

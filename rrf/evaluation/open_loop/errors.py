@@ -6,7 +6,9 @@ the mean action of the training data, and holding the action that was executed l
 change slowly, the second one is hard to beat.
 
 They are also computed for the policy with the images of another frame, half of all frames away. If
-that is no worse, its images do not help: it does not look at them, or learned others by heart.
+that is no worse, its images do not help: it does not look at them, or learned others by heart. A
+policy in two parts, which looks less often than it acts, has its features of this frame, and beside
+that the oldest ones that it may have.
 
 An error in standard deviations leaves out dimensions that are constant in the training data: there,
 rounding would be many of them.
@@ -22,7 +24,7 @@ from pathlib import Path
 import numpy as np
 
 from rrf.data.dataset.held_out import held_out
-from rrf.data.dataset.history import history_options
+from rrf.data.dataset.history import LooksSeldom, history_options, seen_at
 from rrf.data.dataset.layout import read_info
 from rrf.data.dataset.opening import open_dataset
 from rrf.data.dataset.reader import LeRobotReader
@@ -31,7 +33,7 @@ from rrf.evaluation.candidate import Candidate
 from rrf.runners.checkpoints.deployable import VLA, described
 
 POLICY, OTHER, MEAN, HOLD = "policy", "with other images", "mean action", "hold previous"
-PREDICTORS = (POLICY, OTHER, MEAN, HOLD)
+OLDEST = "with oldest features"  # only of a policy that looks less often than it acts
 _CONSTANT = 1e-6  # a standard deviation below which float32 holds nothing but rounding
 _HELP = 1.05  # error with other images, over the error: below this, images do not help
 
@@ -131,12 +133,16 @@ def open_loop(
         real_bk1 = ~batch.is_pad[..., None]
         previous_ba = frames.previous_actions(indices)
         held_ba = np.where(np.isnan(previous_ba), mean_a, previous_ba)
-        for who, guess in {
+        guesses = {
             POLICY: predicted,
             OTHER: policy.sample(misled, greedy=True).actions,
             MEAN: np.broadcast_to(mean_a, predicted.shape),
             HOLD: np.broadcast_to(held_ba[:, None], predicted.shape),
-        }.items():
+        }
+        if isinstance(policy, LooksSeldom):
+            old = _seen_before(frames, batch.observation, indices, policy.max_age_steps)
+            guesses[OLDEST] = policy.sample(old, greedy=True).actions
+        for who, guess in guesses.items():
             error = (np.abs(guess - batch.action) * real_bk1).sum(0, dtype=np.float64)
             sums[who] = sums.get(who, 0.0) + error
         counts_k += real_bk1[..., 0].sum(0)
@@ -151,6 +157,15 @@ def open_loop(
         num_frames=total,
         episodes=_traces(frames, np.concatenate(first_steps), num_traces),
     )
+
+
+def _seen_before(
+    frames: LeRobotReader, observation: Observation, indices: np.ndarray, steps: int
+) -> Observation:
+    """The observation of frames to a policy that looked so many steps before, or when the episode
+    began."""
+    ago = np.minimum(steps, frames.steps_since_start(indices))
+    return seen_at(observation, frames.batch(indices - ago).observation.images, ago)
 
 
 def _traces(frames: LeRobotReader, predicted_na: np.ndarray, count: int) -> list[Trace]:

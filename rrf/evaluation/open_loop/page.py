@@ -2,7 +2,7 @@
 
 from markupsafe import Markup
 
-from rrf.evaluation.open_loop.errors import PREDICTORS, OpenLoop, Trace
+from rrf.evaluation.open_loop.errors import OpenLoop, Trace
 from rrf.pages.charts import Curve, curves_chart
 from rrf.pages.page import render
 
@@ -19,18 +19,18 @@ def open_loop_page(result: OpenLoop, label: str, dataset: str) -> str:
         f"{name} ({unit})" if unit else name
         for name, unit in zip(result.names, result.units, strict=True)
     ]
-    steps = {who: _curve(result.per_step(who)) for who in PREDICTORS}
+    steps = {who: _curve(result.per_step(who)) for who in result.errors}
     return render(
         "evaluation/open_loop/open_loop.html",
         title=f"Open loop: {label}",
         num_frames=result.num_frames,
         dataset=dataset,
-        head=["dimension", *PREDICTORS],
+        head=["dimension", *result.errors],
         rows=[
-            [dimension, *(f"{result.per_dimension(who)[index]:.4g}" for who in PREDICTORS)]
+            [dimension, *(f"{result.per_dimension(who)[index]:.4g}" for who in result.errors)]
             for index, dimension in enumerate(dimensions)
         ],
-        total=["mean, in standard deviations", *(f"{result.total(w):.3f}" for w in PREDICTORS)],
+        total=["mean, in standard deviations", *(f"{result.total(w):.3f}" for w in result.errors)],
         by_step=curves_chart(steps, "error by step (std)"),
         episodes={trace.number: _charts(trace, dimensions) for trace in result.episodes},
     )

@@ -53,7 +53,7 @@ class Psi0Policy(VLMPolicy):
         self, cfg: Psi0PolicyCfg, norm_stats: Mapping[str, Mapping], assets: Path | None = None
     ):
         super().__init__(cfg, norm_stats, assets)
-        self.feature_period = cfg.feature_period
+        self.feature_period, self.max_age_steps = cfg.feature_period, cfg.max_age_steps
         if cfg.freezes_system2:
             for part in self._system2():
                 part.requires_grad_(False)

@@ -9,10 +9,11 @@ from typer.testing import CliRunner
 
 from rrf.cli import app
 from rrf.data.conversion.lerobot_writer import write_dataset
+from rrf.data.dataset.history import as_seen
 from rrf.data.dataset.opening import open_dataset
 from rrf.data.dataset.stats import norm_stats
 from rrf.data.schema import ACTION
-from rrf.evaluation.open_loop.errors import HOLD, MEAN, OTHER, POLICY, open_loop
+from rrf.evaluation.open_loop.errors import HOLD, MEAN, OLDEST, OTHER, POLICY, open_loop
 from rrf.evaluation.open_loop.page import open_loop_page
 from tests.evaluation.reports.test_report import Page
 from tests.runners.supervised.conftest import (
@@ -81,6 +82,30 @@ def test_a_policy_that_looks_is_misled_by_the_images_of_another_frame(dataset): 
     (images,) = frames.batch(np.arange(24)).observation.images.values()
     wanted = np.abs(np.roll(brightness(images), -12)[:, None] - actions).mean(0)
     assert seeing.errors[OTHER][0] == pytest.approx(wanted)
+
+
+class LooksSeldom(Looks):
+    """Predicts how bright the image was when it looked last."""
+
+    feature_period, max_age_steps = 1, 4
+
+    def held_too_long(self, steps):
+        return None
+
+    def sample(self, observation, *, greedy):
+        return super().sample(as_seen(observation), greedy=greedy)
+
+
+def test_a_policy_that_looks_seldom_is_also_tried_with_the_oldest_features(dataset):  # noqa: F811
+    frames = open_dataset(dataset, 3, episodes=[3, 7])
+    result = open_loop(LooksSeldom(), frames, STATS, batch_size=5)
+    assert OLDEST not in open_loop(Looks(), frames, STATS).errors
+    actions = np.concatenate([frames.actions_of(n) for n in range(2)])
+    (images,) = frames.batch(np.arange(24)).observation.images.values()
+    looked_at = np.concatenate([np.maximum(np.arange(12) - 4, 0) + start for start in (0, 12)])
+    wanted = np.abs(brightness(images[looked_at])[:, None] - actions).mean(0)
+    assert result.errors[OLDEST][0] == pytest.approx(wanted)
+    assert OLDEST in open_loop_page(result, "mine", "some frames")
 
 
 def test_a_dimension_that_never_moves_does_not_count(dataset):  # noqa: F811

@@ -1,0 +1,48 @@
+"""Policies in two parts at laptop size: a small Qwen3-VL as System 2, a flow-matching head as
+System 1, which sees the state and the first camera itself.
+
+Weights are random at first and all are trained together, in minutes of one core. Another head is an
+override, e.g. `policy.head={type: rrf.policies.vla.configs:RegressionHeadCfg}` or
+`{type: rrf.policies.vla.heads.diffusion_configs:DiffusionHeadCfg, clip: null}`; another System 2
+likewise. On recordings of humanoids see also `rrf.presets.recordings`.
+"""
+
+from rrf.networks.configs import ImageEncoderCfg
+from rrf.policies.vla.configs import FlowMatchingHeadCfg
+from rrf.policies.vla.psi0_configs import FastViewCfg, Psi0PolicyCfg
+from rrf.policies.vla.vlm_configs import VLMPolicyCfg
+from rrf.presets.qwen import qwen3vl_laptop
+from rrf.presets.recordings import g1_sft_laptop, gr1_sft_laptop
+from rrf.runners.supervised.configs import SupervisedRunnerCfg
+
+
+def psi0_laptop() -> SupervisedRunnerCfg:
+    """On Meta-World's ten demonstrated tasks. Where it is evaluated, System 1 acts 8 times a second
+    of simulated time, and System 2 looks at every third chunk: 2.7 times."""
+    return _in_two_parts(qwen3vl_laptop(), "psi0-laptop", max_feature_age_s=0.25, feature_period=3)
+
+
+def psi0_gr1_laptop() -> SupervisedRunnerCfg:
+    """On 5 episodes of a simulated GR1 humanoid, with features of up to a second."""
+    return _in_two_parts(gr1_sft_laptop(), "psi0-gr1-laptop")
+
+
+def psi0_g1_laptop() -> SupervisedRunnerCfg:
+    """On one episode of a real Unitree G1. Its segments are shorter than a second, and so is the
+    age of features."""
+    return _in_two_parts(g1_sft_laptop(), "psi0-g1-laptop", max_feature_age_s=0.5)
+
+
+def _in_two_parts(cfg: SupervisedRunnerCfg, name: str, **changes) -> SupervisedRunnerCfg:
+    """The same training of a policy in two parts, with the backbone and chunks of `cfg`."""
+    whole = cfg.policy
+    assert isinstance(whole, VLMPolicyCfg)
+    policy = Psi0PolicyCfg(
+        backbone=whole.backbone,
+        chunk_length=whole.chunk_length,
+        relative_actions=whole.relative_actions,
+        head=FlowMatchingHeadCfg(hidden_features=[512, 512], num_noise_draws=4),
+        fast_view=FastViewCfg(encoder=ImageEncoderCfg(channels=[16, 32, 32, 32], out_features=64)),
+        **changes,
+    )
+    return cfg.replace(experiment_name=name, policy=policy)
