@@ -1,14 +1,15 @@
 """Policies in two parts at laptop size: a small Qwen3-VL as System 2, a flow-matching head as
-System 1, which sees the state and the first camera itself.
+System 1 (a diffusion transformer), which sees the state and the first camera itself.
 
 Weights are random at first and all are trained together, in minutes of one core. Another head is an
 override, e.g. `policy.head={type: rrf.policies.vla.configs:RegressionHeadCfg}` or
-`{type: rrf.policies.vla.heads.diffusion_configs:DiffusionHeadCfg, clip: null}`; another System 2
+`{type: rrf.policies.vla.heads.diffusion_configs:DiffusionHeadCfg}`; another System 2
 likewise. On recordings of humanoids see also `rrf.presets.recordings`.
 """
 
 from rrf.networks.configs import ImageEncoderCfg
-from rrf.policies.vla.configs import FlowMatchingHeadCfg
+from rrf.networks.dit_configs import DiTCfg
+from rrf.policies.vla.heads.dit_configs import DiTHeadCfg
 from rrf.policies.vla.psi0_configs import FastViewCfg, Psi0PolicyCfg
 from rrf.policies.vla.vlm_configs import VLMPolicyCfg
 from rrf.presets.qwen import qwen3vl_laptop
@@ -41,7 +42,8 @@ def _in_two_parts(cfg: SupervisedRunnerCfg, name: str, **changes) -> SupervisedR
         backbone=whole.backbone,
         chunk_length=whole.chunk_length,
         relative_actions=whole.relative_actions,
-        head=FlowMatchingHeadCfg(hidden_features=[512, 512], num_noise_draws=4),
+        # an MLP narrower than the chunk (704 numbers of the GR1) could not pass the noise on
+        head=DiTHeadCfg(dit=DiTCfg(num_layers=4, num_heads=4, head_width=32), num_noise_draws=4),
         fast_view=FastViewCfg(encoder=ImageEncoderCfg(channels=[16, 32, 32, 32], out_features=64)),
         **changes,
     )

@@ -103,6 +103,8 @@ class LooksSeldom(typing.Protocol):
     """It looks at each so many-th observation."""
     max_age_steps: int
     """The most steps ago that it may have looked."""
+    control_hz: float
+    """Steps per second, by which it knows how long ago that was."""
 
     def held_too_long(self, steps: int) -> str | None:
         """Why it cannot do so with an observation every `steps` steps; None if it can."""

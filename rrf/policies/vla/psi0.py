@@ -17,7 +17,7 @@ chunk, A action dimension.
 
 import dataclasses
 import typing
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -54,6 +54,7 @@ class Psi0Policy(VLMPolicy):
     ):
         super().__init__(cfg, norm_stats, assets)
         self.feature_period, self.max_age_steps = cfg.feature_period, cfg.max_age_steps
+        self.control_hz = cfg.control_hz
         if cfg.freezes_system2:
             for part in self._system2():
                 part.requires_grad_(False)
@@ -112,7 +113,7 @@ class Psi0Policy(VLMPolicy):
     def act(
         self,
         features: np.ndarray,
-        ages_s: np.ndarray,
+        ages_s: np.ndarray | Sequence[float],
         observation: Observation,
         generator: Generators = None,
         greedy: bool = False,
@@ -227,7 +228,7 @@ class Psi0Policy(VLMPolicy):
         ago = np.zeros(len(observation)) if ago is None else ago
         return self._ages(ago / self.cfg.control_hz, observation)
 
-    def _ages(self, ages_s: np.ndarray, observation: Observation) -> torch.Tensor:
+    def _ages(self, ages_s: np.ndarray | Sequence[float], observation: Observation) -> torch.Tensor:
         """Checked ages, float32 [B]."""
         ages_b = np.asarray(ages_s, np.float64)
         if ages_b.shape != (len(observation),):

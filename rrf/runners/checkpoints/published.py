@@ -13,6 +13,7 @@ from rrf.networks.vlm.catalogue import located
 from rrf.networks.vlm.configs import LoRACfg
 from rrf.networks.vlm.weights import is_float32
 from rrf.policies.vla.heads.pi_configs import PiExpertHeadCfg
+from rrf.policies.vla.psi0 import Psi0Policy
 from rrf.policies.vla.published.folders import with_tokenizer
 from rrf.policies.vla.published.formats import FORMATS, Format, format_at
 from rrf.policies.vla.published.overlay import Overlay
@@ -170,6 +171,11 @@ def export_policy(
         raise ValueError(
             f"{path} holds a {type(policy).__name__}, which has no published layout; only policies "
             "with a backbone (presets pi0, pi05, openvla, groot) and lerobot's own have one"
+        )
+    if isinstance(policy, Psi0Policy):
+        raise ValueError(
+            f"{path} holds a policy in two parts, which no published layout has; rrf models split "
+            "writes its parts"
         )
     if policy.past:
         raise ValueError(

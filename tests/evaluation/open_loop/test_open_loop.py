@@ -87,7 +87,7 @@ def test_a_policy_that_looks_is_misled_by_the_images_of_another_frame(dataset): 
 class LooksSeldom(Looks):
     """Predicts how bright the image was when it looked last."""
 
-    feature_period, max_age_steps = 1, 4
+    feature_period, max_age_steps, control_hz = 1, 4, 10.0
 
     def held_too_long(self, steps):
         return None

@@ -306,3 +306,17 @@ def test_a_policy_that_looks_each_time_sees_the_observation_itself():
     assert history_of(policy, 2).seen(seen) is seen
     assert isinstance(as_seen(seen), Observation)
     assert {STATE, ACTION} == set(NORM_STATS)
+
+
+@pytest.mark.parametrize("name", ["flow", "dit"])
+def test_it_learns_and_acts_in_bfloat16(name):
+    policy, seen = built(name).train(), aged(observation(8), range(8))
+    action = np.random.default_rng(0).uniform(-1, 1, (8, 5, 3)).astype(np.float32)
+    with torch.autocast("cpu", torch.bfloat16):
+        loss, _ = policy.loss(Batch(seen, action, np.zeros((8, 5), bool)))
+        loss.backward()
+        features = policy.see(observation())
+        apart = policy.act(features, [0.0, 0.0], observation(), torch.Generator().manual_seed(0))
+        assert np.array_equal(apart.actions, acted(policy, observation()))
+    assert features.dtype == np.float32
+    assert policy.compressor.key.weight.grad.abs().max() > 0

@@ -15,6 +15,7 @@ from rrf.policies.vla.configs import ValueHeadCfg
 from rrf.policies.vla.psi0_configs import Psi0PolicyCfg
 from rrf.runners.checkpoints import checkpoint, parts
 from rrf.runners.checkpoints.deployable import deployable_digest, load_lineage
+from rrf.runners.checkpoints.published import export_policy
 from rrf.runners.configs import RunnerCfg
 from rrf.runners.supervised.configs import SupervisedRunnerCfg
 from tests.policies.vla.test_psi0 import HEADS, acted, observation, psi0
@@ -150,6 +151,11 @@ def test_another_tokenizer_is_another_system_2(whole, both, tmp_path):
     atomic.write_manifest(changed, **facts)  # as somebody would who may write to the store
     with pytest.raises(ValueError, match="a System 2 of other weights"):
         parts.join(changed, both[1], tmp_path / "joined")
+
+
+def test_no_published_layout_has_two_parts(whole, tmp_path):
+    with pytest.raises(ValueError, match="in two parts, which no published layout has"):
+        export_policy(whole, "groot", tmp_path / "out")
 
 
 def test_what_has_not_two_parts_is_refused(whole, both, tmp_path):

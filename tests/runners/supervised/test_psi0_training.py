@@ -12,10 +12,11 @@ from rrf.evaluation.vla.evaluate import evaluate
 from rrf.evaluation.vla.execution_configs import RealTimeChunkingCfg
 from rrf.networks.vlm.configs import ImageRuleCfg, TokenizerCfg
 from rrf.networks.vlm.mock_configs import MockBackboneCfg
-from rrf.policies import FlowMatchingHeadCfg
-from rrf.policies.vla.psi0_configs import Psi0PolicyCfg
+from rrf.policies import FlowMatchingHeadCfg, RegressionHeadCfg
+from rrf.policies.vla.psi0_configs import FastViewCfg, Psi0PolicyCfg
 from rrf.runners import AdamWCfg
-from rrf.runners.checkpoints import checkpoint
+from rrf.runners.checkpoints import checkpoint, parts
+from rrf.runners.checkpoints.deployed_vla import DeployedVLA
 from rrf.runners.supervised.aged_frames import with_ages
 from rrf.runners.supervised.frames import fitted, split_of
 from tests.runners.supervised.conftest import tiny_run_cfg
@@ -122,6 +123,10 @@ def test_a_player_at_rates_that_it_was_not_trained_for_is_refused(trained, recor
     policy.cfg = policy.cfg.replace(feature_period=3)
     with pytest.raises(ValueError, match=r"and its execute_steps: it holds features for 3 chunks"):
         evaluate(policy, RecallVecEnv(1, "image"), PROTOCOL)
+    policy = checkpoint.load_policy(trained)
+    policy.control_hz = 5.0
+    with pytest.raises(ValueError, match=r"at 5 actions per second .* the environment executes 4"):
+        evaluate(policy, RecallVecEnv(1, "image"), PROTOCOL)
     cfg = run_cfg("any", feature_period=3, control_hz=4.0, cameras=["front"], image_size=(8, 8))
     with pytest.raises(ValueError, match=r"holds features for 3 chunks of 2 steps .* 1 s old"):
         PROTOCOL.build().check_training(cfg)
@@ -138,6 +143,37 @@ def test_a_training_that_is_resumed_ends_in_the_same_weights(recordings, tmp_pat
     ends = [checkpoint.latest(tmp_path / name) for name in ("whole", "broken")]
     one, other = map(checkpoint.read_weights, ends)
     assert all((one[name] == other[name]).all() for name in one)
+
+
+def test_a_new_system_1_is_trained_on_a_system_2_that_stays_and_joined_with_it(trained, tmp_path):
+    system2, old = parts.split(trained, tmp_path / "parts")
+    cfg = run_cfg(
+        checkpoint.load_config(trained)["dataset"],
+        head=RegressionHeadCfg(),
+        freezes_system2=True,
+        fast_view=FastViewCfg(image=ImageRuleCfg(size=(8, 8))),
+    ).replace(init_from=str(system2), max_steps=3, save_interval=3, validation_interval=3)
+    cfg.build(tmp_path / "run").run()
+    _, new = parts.split(checkpoint.latest(tmp_path / "run"), tmp_path / "new")
+    joined = checkpoint.load_policy(parts.join(system2, new, tmp_path / "joined"))
+    assert joined.cfg.head == RegressionHeadCfg()
+    seen = RecallVecEnv(1, "image").reset([PROTOCOL.initial_states()[0]], [0])
+    np.testing.assert_array_equal(joined.see(seen), checkpoint.load_policy(trained).see(seen))
+    # a whole policy has all weights, so that another head is an error there
+    with pytest.raises(ValueError, match="does not have the architecture of"):
+        cfg.replace(init_from=str(trained)).build(tmp_path / "other")
+    with pytest.raises(ValueError, match=r"holds a .*, but the policy to train is"):
+        cfg.replace(init_from=str(old)).build(tmp_path / "other")
+
+
+def test_it_is_served_with_fresh_features(trained):
+    signature = DeployedVLA.signature(trained)
+    assert not signature.past
+    seen = RecallVecEnv(1, "image").reset([PROTOCOL.initial_states()[0]], [0])
+    request = {"observation.images.front": seen.images["front"], "observation.state": seen.state}
+    answer = DeployedVLA(trained).answer({**request, "instruction": np.array(seen.instruction)}, {})
+    wanted = checkpoint.load_policy(trained).sample(seen, greedy=True).actions
+    np.testing.assert_array_equal(answer, wanted)
 
 
 def test_its_features_are_not_cached(recordings, tmp_path):
