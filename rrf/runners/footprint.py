@@ -20,12 +20,15 @@ import numpy as np
 import torch
 from torch import nn
 
+from rrf.data.dataset.action_representation import PREDICTED
 from rrf.data.schema import ACTION, STATE
 from rrf.networks.vlm.catalogue import located
 from rrf.networks.vlm.configs import LoRACfg, TokenizerCfg
 from rrf.networks.vlm.tokenizer import FILE
 from rrf.networks.vlm.weights import ADAPTER
 from rrf.policies.vla.configs import PolicyCfg
+from rrf.policies.vla.psi0 import Psi0Policy
+from rrf.policies.vla.psi0_configs import SYSTEM1
 from rrf.policies.vla.vlm import prompt_of, prompt_state
 from rrf.policies.vla.vlm_configs import VLMPolicyCfg
 from rrf.runners.supervised.configs import SupervisedRunnerCfg
@@ -34,7 +37,13 @@ Tuning = typing.Literal["inference", "frozen", "lora", "full"]
 Part = typing.Literal["vision", "language", "embeddings", "adapters", "head"]
 PARTS: tuple[Part, ...] = ("vision", "language", "embeddings", "adapters", "head")
 PROMPT_TOKENS = 30
-ASSUMED = {"cameras": ["camera"], "image_size": (224, 224), "state_dim": 8, "action_dim": 7}
+ASSUMED = {
+    "cameras": ["camera"],
+    "image_size": (224, 224),
+    "state_dim": 8,
+    "action_dim": 7,
+    "control_hz": 30.0,  # of policies in two parts
+}
 """What a policy sees whose preset leaves it to the dataset."""
 _BF16 = 2
 _DIMS = {"mean": 0.0, "std": 1.0, "min": -1.0, "max": 1.0, "q01": -1.0, "q99": 1.0}
@@ -184,7 +193,11 @@ def footprint(
         policy = policy.replace(backbone=backbone)
     stats = {
         name: {key: [value] * dims for key, value in _DIMS.items()}
-        for name, dims in ((STATE, policy.state_dim), (ACTION, policy.action_dim))
+        for name, dims in (
+            (STATE, policy.state_dim),
+            (ACTION, policy.action_dim),
+            (PREDICTED, policy.action_dim),
+        )
     }
     with torch.device("meta"):
         built = policy.build(stats)
@@ -220,7 +233,8 @@ def completed(policy: PolicyCfg) -> PolicyCfg:
     given = {
         name: min(value, most) if most and isinstance(value, int) else value
         for name, value in ASSUMED.items()
-        if not any(old if isinstance(old := getattr(policy, name), list | tuple) else [old])
+        if hasattr(policy, name)
+        and not any(old if isinstance(old := getattr(policy, name), list | tuple) else [old])
     }
     return policy.replace(**given)
 
@@ -229,7 +243,8 @@ def _part(name: str, policy: nn.Module) -> Part:
     if ADAPTER in name:
         return "adapters"
     first, _, rest = name.partition(".")
-    if first != "backbone" and not first.endswith("encoder"):
+    is_system1 = isinstance(policy, Psi0Policy) and name.startswith(SYSTEM1)
+    if is_system1 or (first != "backbone" and not first.endswith("encoder")):
         return "head"
     if "image" in first or any(word.startswith("vis") for word in rest.split(".")[:2]):
         return "vision"

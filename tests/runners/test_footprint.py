@@ -47,6 +47,17 @@ def test_a_small_policy_is_counted_by_hand():
     assert needs.flops(training=True) == 3 * needs.flops(training=False)
 
 
+def test_a_policy_in_two_parts_has_the_backbone_of_a_whole_one_and_the_rest_is_head():
+    needs, whole = (footprint(resolve(name)) for name in ("psi0-gr1-laptop", "gr1-sft-laptop"))
+    counts = needs.parameters()
+    for part in ("vision", "language", "embeddings"):
+        assert counts[part] == whole.parameters()[part]
+    built = needs.policy
+    others = [built.compressor, built.age_encoder, built.fast_encoder, built.fast_projection]
+    rest = sum(p.numel() for part in (*others, built.head) for p in part.parameters())
+    assert counts["head"] == rest
+
+
 def test_the_largest_batch_and_the_fewest_parts_that_fit():
     memory = Memory(weights=100, gradients=100, optimizer=200, activations=50)
     assert memory.total(4) == 600
