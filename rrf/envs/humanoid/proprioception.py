@@ -100,7 +100,7 @@ def reference(command_n15: np.ndarray, gait: Gait, robots: Rows = slice(None)) -
     """
     pose = body.standing().pose(command_n15[:, 14], command_n15[:, 11:14])
     phase_n2, sine_n2 = gait.phase_n2[robots], gait.sine_n2[robots]
-    steps_n = (sine_n2 < 0.999).any(1)
+    steps_n = np.any(sine_n2 < 0.999, axis=1)
     ahead_n2 = np.cos(2 * np.pi * phase_n2) * steps_n[:, None]  # 1 where a foot comes down
     lift_n2 = np.maximum(-sine_n2, 0.0) * _LIFT
     sway_n = np.where(steps_n, (sine_n2[:, 0] - sine_n2[:, 1]) / 2, 0.0) * _SWAY

@@ -19,6 +19,7 @@ class WholeBodyEnvCfg(ControlEnvCfg):
 
     simulator: typing.ClassVar[str] = "the whole-body task"
     packages: typing.ClassVar[tuple[str, ...]] = ("mujoco",)
+    draws_commands: typing.ClassVar[bool] = True
 
     task: str = "G1-Whole-Body"
     """The task's name."""

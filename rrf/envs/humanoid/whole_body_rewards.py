@@ -11,7 +11,7 @@ import dataclasses
 import numpy as np
 
 WEIGHTS = {
-    "velocity": 3.0,
+    "velocity": 4.0,
     "heading": 1.0,
     "turning": 0.5,
     "height": 1.0,

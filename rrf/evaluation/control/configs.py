@@ -28,6 +28,9 @@ METRICS = {
     "success_once": "1 if the task was solved at any time, as the task says",
     "success_at_end": "1 if it was solved when the episode ended",
     "completed": "parts of the task that were done, for tasks with parts",
+    "velocity_error": "m/s, of tasks that draw their commands themselves",
+    "height_error": "m, of such tasks",
+    "torso_error": "rad, of such tasks",
     "tracking_error_xy": "m/s",
     "tracking_error_yaw": "rad/s",
     "power": "W",
@@ -38,7 +41,10 @@ METRICS = {
 }
 """Metrics of an episode and their units; `rrf.evaluation.control.metrics` computes them."""
 OF_COMMANDS = ("fall", "tracking_error_xy", "tracking_error_yaw", "power", "cost_of_transport")
-"""Metrics that are measured only for tasks with velocity commands."""
+"""Metrics that are measured only for tasks with velocity commands; "fall" also for those that draw
+commands themselves."""
+OF_OWN_COMMANDS = ("velocity_error", "height_error", "torso_error")
+"""Metrics that are measured only for tasks that draw commands themselves."""
 OF_TASK = ("success_once", "success_at_end", "completed")
 """Metrics that are measured only where the task itself says something of them."""
 _NOT_IN_HASH = ("name", "type")
@@ -86,7 +92,14 @@ class ControlProtocolCfg(BaseProtocolCfg):
         if not self.success:
             raise ValueError(f"{where}: success is empty; e.g. success: {{return: {{min: 475}}}}")
         check_metrics(self.success, METRICS, where)
-        unmeasured = [name for name in self.success if name in OF_COMMANDS]
+        draws = self.env.draws_commands
+        of_commands = set(OF_COMMANDS) - {"fall"} if draws else {*OF_COMMANDS}
+        unmeasured = [name for name in self.success if name in of_commands]
+        if not draws and (asked := [name for name in self.success if name in OF_OWN_COMMANDS]):
+            raise ValueError(
+                f"{where}: success asks for {', '.join(asked)}, but {self.env.task} draws no "
+                "commands; ask for tracking_error_xy, with `commands`"
+            )
         if unmeasured and not self.commands:
             raise ValueError(
                 f"{where}: success asks for {', '.join(unmeasured)}, which can be measured only "

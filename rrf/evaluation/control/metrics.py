@@ -16,6 +16,9 @@
     success_once        1 if the task said at any time that it is solved, else 0
     success_at_end      1 if it said so in the last step, else 0
     completed           parts of the task that were done, for tasks that count them
+    velocity_error, height_error, torso_error
+                        means over time of what the task says, for tasks that draw commands
+                        themselves, m/s, m, rad
 
 Tracking errors and motion distance leave out the settling time. A metric is missing if the episode
 is too short for it.
@@ -104,12 +107,13 @@ class EpisodeMeter:
         time_outs: torch.Tensor,
         success: torch.Tensor | None = None,
         completed: torch.Tensor | None = None,
+        errors: dict[str, torch.Tensor] | None = None,
     ) -> list[int]:
         """Record a step of all environments. Returns the environments whose episode it ended.
 
         Args:
-            success, completed: See `rrf.envs.control_env.ControlEnv`; None where the task says
-                nothing.
+            success, completed, errors: See `rrf.envs.control_env.ControlEnv`; None where the task
+                says nothing.
         """
         if success is not None:
             solved = success.double().cpu()
@@ -124,13 +128,16 @@ class EpisodeMeter:
             self._poses.append(poses.cpu().clone())
         self.steps += self.is_running
         self.returns += torch.where(self.is_running, rewards.double().cpu(), 0.0)
+        going_on = self.is_running & ~dones
         if self._goal_distance is not None:
             # After an end the environment already shows the first state of the next episode.
-            going_on = self.is_running & ~dones
             now = self._env.goal_distance()
             self._goal_distance = torch.where(going_on, now, self._goal_distance)
         if self._command is not None:
-            self._measure(self.is_running & ~dones)
+            self._measure(going_on)
+        for name, values in (errors or {}).items():
+            settled = going_on & (self.steps > self._settling)
+            self._add(f"{name}_error", values.double().cpu(), settled)
         ended = self.is_running & dones
         self.is_fallen |= ended & ~time_outs
         self.is_running &= ~dones
@@ -150,8 +157,11 @@ class EpisodeMeter:
         """The metrics of the episode in environment `env`, by name."""
         values = {"return": float(self.returns[env]), "length": float(self.steps[env])}
         values |= {name: float(told[env]) for name, told in self._told.items()}
-        if self._command is not None:
+        told = {name: self._mean(name, env) for name in self._sums if name.endswith("_error")}
+        values |= {name: mean for name, mean in told.items() if mean is not None}
+        if self._command is not None or told:
             values["fall"] = float(self.is_fallen[env])
+        if self._command is not None:
             values |= self._velocity_metrics(env)
         if self._is_continuous:
             values |= of_actions(self.actions(env).numpy(), self._step_dt)
@@ -186,6 +196,9 @@ class EpisodeMeter:
             self._add("w", self._env.power().double().cpu(), where)
 
     def _add(self, name: str, values: torch.Tensor, where: torch.Tensor) -> None:
+        if name not in self._sums:
+            self._sums[name] = torch.zeros_like(values)
+            self._counts[name] = torch.zeros_like(self.steps)
         self._sums[name] += torch.where(where, values, 0.0)
         self._counts[name] += where
 
