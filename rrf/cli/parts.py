@@ -39,6 +39,14 @@ def join(
         str | None,
         typer.Option(help="A whole-body policy to put below: checkpoint, or NAME@champion."),
     ] = None,
+    feature_period: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Where it is evaluated, System 2 looks at each so many-th chunk; by default as "
+            "System 1 says.",
+        ),
+    ] = None,
 ) -> None:
     """Write the policy of a System 2 and a System 1 that was trained with it, or a combination with
     a System 0.
@@ -61,7 +69,8 @@ def join(
             case [upper] if system0:
                 pass
             case [system2, system1]:
-                upper = parts.join(system2, system1, Path(folder) / "upper" if system0 else out)
+                where = Path(folder) / "upper" if system0 else out
+                upper = parts.join(system2, system1, where, feature_period)
             case _:
                 raise ValueError(
                     f"{len(systems)} systems are given, expected System 2 and System 1, or one "

@@ -22,6 +22,7 @@ def rows_of(observation: Observation, rows: np.ndarray | Sequence[int]) -> Obser
 def join(observations: Sequence[Observation]) -> Observation:
     """All rows of the given observations (at least one), one after another."""
     ago = [part.seen_steps_ago for part in observations if part.seen_steps_ago is not None]
+    assert len(ago) in (0, len(observations)), "only some of them say when they were seen"
     return Observation(
         images={
             camera: np.concatenate([part.images[camera] for part in observations])

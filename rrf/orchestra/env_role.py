@@ -20,6 +20,8 @@ from rrf.envs.observations import join, rows_of
 from rrf.envs.process.workers import built
 from rrf.envs.vec_env import InitialState, Step
 
+_AGO = "seen_steps_ago"
+
 PlainJob = tuple[int, str, int, int]  # id, task, seed, index
 
 
@@ -156,7 +158,9 @@ def solved_at_end(step: Step) -> np.ndarray:
 def to_plain(observation: Observation) -> dict[str, typing.Any]:
     """An observation as builtins and arrays."""
     images = {f"image/{camera}": images for camera, images in observation.images.items()}
-    return images | {"state": observation.state, "instruction": observation.instruction}
+    plain = images | {"state": observation.state, "instruction": observation.instruction}
+    ago = observation.seen_steps_ago
+    return plain if ago is None else plain | {_AGO: ago}
 
 
 def from_plain(plain: dict[str, typing.Any]) -> Observation:
@@ -167,4 +171,5 @@ def from_plain(plain: dict[str, typing.Any]) -> Observation:
         for name, values in plain.items()
         if name.startswith(prefix)
     }
-    return Observation(images, plain["state"], list(plain["instruction"]))
+    state, instruction = plain["state"], list(plain["instruction"])
+    return Observation(images, state, instruction, seen_steps_ago=plain.get(_AGO))

@@ -9,6 +9,7 @@ from rrf.config import trust
 from rrf.networks.configs import ImageEncoderCfg
 from rrf.networks.vlm.configs import ImageRuleCfg, TokenizerCfg
 from rrf.networks.vlm.mock_configs import MockBackboneCfg
+from rrf.orchestra.actor_group import plain_episode, played_episode
 from rrf.orchestra.inline import InlineBackend
 from rrf.orchestra.inline_run import build_runner, check_fit
 from rrf.orchestra.rollout_role import RolloutRole
@@ -90,6 +91,27 @@ def test_log_probabilities_agree_at_the_ages_at_which_it_played(head, frozen):
 def test_episodes_are_the_same_whichever_process_plays_them():
     policy = make_policy(POLICY.replace(value_head=ValueHeadCfg()), stats=toy.STATS)
     assert_same(played(policy, 1), played(policy, 2))
+
+
+def test_episodes_that_are_sent_elsewhere_say_when_the_policy_looked():
+    policy = make_policy(POLICY.replace(value_head=ValueHeadCfg()), stats=toy.STATS)
+    episodes = [played_episode(plain_episode(episode)) for episode in played(policy)]
+    assert max(episode.observation.seen_steps_ago.max() for episode in episodes) == 4
+    check_log_probs(policy, policy, episodes)
+
+
+@pytest.mark.slow
+def test_features_are_held_where_actors_of_ray_choose(tmp_path):
+    policy = POLICY.replace(value_head=ValueHeadCfg())
+    parent = toy.save_parent(tmp_path / "sft", policy)
+    rounds = []
+    for placement in (None, {"env": "0:0-1", "rollout": "0:0-1", "actor": "0"}):
+        backend = toy.runner_of(parent, tmp_path / "run", placement, policy=policy).backend
+        try:
+            rounds.append(toy.play(backend))
+        finally:
+            backend.close()
+    assert_same(*rounds)
 
 
 @pytest.mark.parametrize(

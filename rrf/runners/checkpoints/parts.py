@@ -58,9 +58,15 @@ def split(path: Path, out: Path) -> tuple[Path, Path]:
     return out / "system2", out / "system1"
 
 
-def join(system2: Path, system1: Path, out: Path) -> Path:
+def join(system2: Path, system1: Path, out: Path, feature_period: int | None = None) -> Path:
     """Write the policy of two parts to `out`, atomically. Its config, statistics and lineage are
     those of System 1.
+
+    Args:
+        system2: What `split` wrote as System 2.
+        system1: What it wrote as System 1.
+        out: The directory.
+        feature_period: See `Psi0PolicyCfg`; None for that of System 1.
 
     Raises:
         ValueError: If one of them is not that part, or if System 1 was trained with another System
@@ -93,7 +99,8 @@ def join(system2: Path, system1: Path, out: Path) -> Path:
     for where, names, beginnings in ((system2, weights, SYSTEM2), (system1, own, SYSTEM1)):
         if foreign := [name for name in names if not name.startswith(beginnings)]:
             raise ValueError(f"{where} has a weight of the other part: {foreign[0]}")
-    joined = acting.replace(backbone=seeing.backbone)
+    period = acting.feature_period if feature_period is None else feature_period
+    joined = acting.replace(backbone=seeing.backbone, feature_period=period)
     names = {"parent_checkpoint": digests[1], "system2_checkpoint": digests[0]}
     _write(out, run, joined, weights | own, system1, names, files)
     return out

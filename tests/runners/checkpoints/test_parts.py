@@ -180,6 +180,9 @@ def test_the_commands_write_and_join_the_parts(whole, tmp_path):
     again = run(app, ["models", "split", str(whole), "--out", str(out)])
     assert again.exit_code != 0
     names = [str(out / name) for name in ("system2", "system1")]
-    done = run(app, ["models", "join", *names, "--out", str(tmp_path / "joined")])
+    words = [*names, "--out", str(tmp_path / "joined"), "--feature-period", "4"]
+    done = run(app, ["models", "join", *words])
     assert done.exit_code == 0, done.output
-    assert isinstance(checkpoint.deployed_cfg(tmp_path / "joined"), Psi0PolicyCfg)
+    cfg = checkpoint.deployed_cfg(tmp_path / "joined")
+    assert isinstance(cfg, Psi0PolicyCfg)
+    assert cfg.feature_period == 4
