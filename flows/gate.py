@@ -104,6 +104,7 @@ def judge(
         subject=f"candidate for {model}",
         links=addresses,
         trial=promotion.trial_verdict(model, digest, cfg),
+        keep_report=True,
     )
     artifacts.show_verdict(verdict, model, addresses, Path(evaluation))
     say(f"look {round + 1} of {verdict.rounds}: {verdict.outcome}")

@@ -22,6 +22,7 @@ def judge(
     subject: str | None = None,
     links: Mapping[str, str] | None = None,
     trial: Verdict | None = None,
+    keep_report: bool = False,
 ) -> Verdict:
     """Judge the evaluation in a directory; writes verdict-GATE.json there and rewrites
     report.html.
@@ -39,6 +40,8 @@ def judge(
             label.
         links: Links of the report, title -> address.
         trial: What the gate for trials on a robot that this one names says about the policy.
+        keep_report: Let a report stay that shows this verdict: for who registers the policy, which
+            writes it again where anything else has changed.
 
     Raises:
         ValueError: For the reasons given in `rrf.evaluation.gates.decision.decide`.
@@ -52,5 +55,5 @@ def judge(
     verdict = decide(evaluation, gate, champion, best, round, attempt, trial=trial)
     verdict.save(verdict_file(folder, gate.name))
     before = champion.evaluation if champion else None
-    write_report(folder, lineage, champion=before, config=config, subject=subject, links=links)
+    write_report(folder, lineage, None, before, config, subject, links, keep=keep_report)
     return verdict

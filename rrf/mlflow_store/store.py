@@ -188,6 +188,7 @@ def check_tables(uri: str) -> None:
     )
 
 
+@functools.cache
 def _migrations() -> dict[str, str]:
     """The states of the tables that the installed MLflow knows, each with the one before it.
 
@@ -208,14 +209,19 @@ def is_made(uri: str) -> bool:
     return not uri.startswith(SQLITE) or Path(uri.removeprefix(SQLITE)).exists()
 
 
-def engine(uri: str) -> "Engine":
-    """The database at `uri`, which is asked once and not waited for longer than seconds."""
-    from sqlalchemy import create_engine, make_url
+def engine(uri: str, keep: bool = False) -> "Engine":
+    """The database at `uri`, which is asked once and not waited for longer than seconds.
+
+    Args:
+        uri: Of the database.
+        keep: Keep the connection for the next question.
+    """
+    from sqlalchemy import QueuePool, create_engine, make_url
     from sqlalchemy.pool import NullPool
 
     url = make_url(uri)
     waits = {_CONNECT_S[url.get_backend_name()]: int(_ANSWER_S)}
-    return create_engine(url, connect_args=waits, poolclass=NullPool)
+    return create_engine(url, connect_args=waits, poolclass=QueuePool if keep else NullPool)
 
 
 def experiment_id(client: "MlflowClient", name: str) -> str:

@@ -12,9 +12,9 @@ from rrf import atomic
 from rrf.evaluation.gates.verdicts import Verdict
 from rrf.identity import keys, trust
 from rrf.identity.trust import ModelTrustCfg
-from rrf.mlflow_store import store
 from rrf.mlflow_store.flow_run import FlowRun
 from rrf.registry import changes, signatures
+from rrf.registry.client import connect
 from rrf.registry.entries import Approval, Entry, checked
 from rrf.registry.ledger import Ledger
 from rrf.registry.rules import NotPromotedError
@@ -115,12 +115,12 @@ def parse(text: str) -> Approval:
 def note_flow_run(name: str, version: str, flow_run: FlowRun | None) -> None:
     """Remember which flow run waits for approvals of a version."""
     if flow_run:
-        store.connect().set_model_version_tag(name, version, _WAITS, flow_run.id)
+        connect().set_model_version_tag(name, version, _WAITS, flow_run.id)
 
 
 def waiting_flow_run(name: str, version: str) -> str | None:
     """The id of the flow run that waits for approvals of a version, if one did."""
-    return store.connect().get_model_version(name, version).tags.get(_WAITS)
+    return connect().get_model_version(name, version).tags.get(_WAITS)
 
 
 def check_current(ledger: Ledger, approval: Approval) -> None:

@@ -12,12 +12,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rrf import workspace
-from rrf.mlflow_store import artifacts, store
 from rrf.pages.page import render
-from rrf.registry import bom, card_facts, changes
+from rrf.registry import bom, card_facts, changes, stored_files
 from rrf.registry import ledger as ledgers
 from rrf.registry.card_facts import Data, Facts
+from rrf.registry.client import connect
 from rrf.registry.entries import Entry
 from rrf.registry.ledger import Ledger
 from rrf.registry.lineage_graph import Node
@@ -33,14 +32,14 @@ _SHOWN = 12
 
 def now(version: Version) -> dict[str, str]:
     """The documents of a version by what the registry says now: file name -> text."""
-    client = store.connect()
+    client = connect()
     facts = card_facts.gather(client, changes.agreed(client, version.name), version)
     return {CARD: markdown(facts), PAGE: page(facts), BOM: _bill(facts)}
 
 
 def fetched(version: Version) -> dict[str, bytes]:
     """Like `attached`, by the ledger as it is now."""
-    client = store.connect()
+    client = connect()
     return attached(client, ledgers.read(client, version.name), version)
 
 
@@ -83,9 +82,6 @@ def attached(client: "MlflowClient", ledger: Ledger, version: Version) -> dict[s
         ValueError: If one of them is not what the ledger says.
         OSError: If one cannot be read.
     """
-    from mlflow.artifacts import download_artifacts
-    from mlflow.exceptions import MlflowException
-
     again = f"write them anew: rrf models card {version.name}/{version.version} --attach"
     found = {}
     for name, digest in ledger.documents(version.version).items():
@@ -93,19 +89,12 @@ def attached(client: "MlflowClient", ledger: Ledger, version: Version) -> dict[s
             raise ValueError(f"the ledger of {version} names a document {name!r}, which is none")
         file = f"{_place(digest)}/{name}"
         with tempfile.TemporaryDirectory() as scratch:
+            what = f"{name} of {version}"
             try:
-                path = download_artifacts(
-                    run_id=version.run_id,
-                    artifact_path=file,
-                    dst_path=scratch,
-                    tracking_uri=workspace.tracking_uri(),
-                )
-                content = Path(path).read_bytes()
-            except (MlflowException, OSError) as error:
-                raise OSError(
-                    f"{name} of {version} ({file} of run {version.run_id}) cannot be read: {error}"
-                    f"{artifacts.advice(workspace.tracking_uri())}; {again}"
-                ) from error
+                path = stored_files.download(client, version.run_id, file, scratch, what)
+                content = path.read_bytes()
+            except OSError as error:
+                raise OSError(f"{error}; {again}") from error
         if _digest(content) != digest:
             raise ValueError(
                 f"{name} of {version} was changed in the store ({file} of run {version.run_id}): "

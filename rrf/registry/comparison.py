@@ -19,6 +19,7 @@ from rrf.mlflow_store import store
 from rrf.mlflow_store.dvc_dataset import directory_md5
 from rrf.pages.charts import Curve
 from rrf.registry import changes, evidence, versions
+from rrf.registry.client import connect
 from rrf.registry.lineage_sources import git
 from rrf.registry.reproduction_plan import has_commit
 from rrf.run_directory import mlflow_run_of
@@ -117,7 +118,7 @@ def subject(reference: str) -> Subject:
 def _of_version(reference: str) -> Subject:
     from rrf.registry import loading
 
-    client = store.connect()
+    client = connect()
     version = versions.find(reference, client)
     name = f"{version.name}/{version.version}"
     path = workspace.state() / "fetched" / f"{version.name}-{version.version}"

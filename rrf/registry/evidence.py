@@ -13,14 +13,14 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rrf import atomic, workspace
+from rrf import atomic
 from rrf.evaluation.gates.verdicts import Verdict, verdicts_of
 from rrf.evaluation.results import FILE_NAME as EVALUATION
 from rrf.evaluation.results import REPORT, Evaluation
 from rrf.evaluation.trials.results import TRIAL
 from rrf.identity.keys import Signer
-from rrf.mlflow_store import artifacts
 from rrf.mlflow_store import store as mlflow_store
+from rrf.registry import stored_files
 from rrf.registry.entries import StoredEvaluation
 from rrf.registry.ledger import Ledger
 from rrf.registry.signatures import EVALUATION as EVALUATION_SIGNED
@@ -183,23 +183,9 @@ def load(client: "MlflowClient", version: Version, stored: StoredEvaluation) -> 
 
 def download(client: "MlflowClient", version: Version, digest: str) -> Evaluation:
     """The evaluation with this digest in the run of a version. Raises like `load`."""
-    from mlflow.artifacts import download_artifacts
-    from mlflow.exceptions import MlflowException
-
     what, file = f"the evaluation of {version}", f"{place(digest)}/{EVALUATION}"
     with tempfile.TemporaryDirectory() as scratch:
-        try:
-            path = download_artifacts(
-                run_id=version.run_id,
-                artifact_path=file,
-                dst_path=scratch,
-                tracking_uri=workspace.tracking_uri(),
-            )
-        except (MlflowException, OSError) as error:
-            raise OSError(
-                f"{what} ({file} of run {version.run_id}) cannot be read: {error}"
-                + artifacts.advice(workspace.tracking_uri())
-            ) from error
+        path = stored_files.download(client, version.run_id, file, scratch, what)
         evaluation = Evaluation.load(path)
     if evaluation.digest != digest:
         raise ValueError(

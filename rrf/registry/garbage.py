@@ -37,9 +37,10 @@ from rrf.data.conversion.dataset_cfg import read_any_cfg
 from rrf.data.formats.source_path import is_remote, local_path
 from rrf.evaluation.results import FILE_NAME as EVALUATION
 from rrf.evaluation.results import Evaluation
-from rrf.mlflow_store import artifacts, store
+from rrf.mlflow_store import artifacts
 from rrf.registry import ledger as ledgers
 from rrf.registry import listing, packaging, retention
+from rrf.registry.client import connect
 from rrf.registry.retention import RetentionCfg
 from rrf.registry.versions import CHECKPOINT_DIGEST, Version, versions_of
 from rrf.run_directory import RUN, UNSENT, read_facts
@@ -83,7 +84,7 @@ def find(older_than_s: float | None = None, policy: RetentionCfg | None = None) 
     def before(kind: str) -> float:
         return now - (policy.days_of(kind) * _DAY_S if older_than_s is None else older_than_s)
 
-    client, names = store.connect(), listing.models()
+    client, names = connect(), listing.models()
     kept = [version for name in names for version in versions_of(client, name)]
     read = {name: ledgers.read(client, name) for name in names}
     changes = [entry for ledger in read.values() for entry in ledger.entries]

@@ -1,21 +1,16 @@
 """What is in the registry, for commands that people wait for: models, versions, problems.
 
-To import MLflow takes two to three seconds of CPU, several times what `rrf models list` does
-besides. So these reads go straight to the database, if it has exactly the tables that are known
-here. For every other store, and for every other call, MLflow's own client answers.
+They read without MLflow where they can (`rrf.registry.client`): to import it takes several times
+the CPU of `rrf models list` besides.
 """
 
-import dataclasses
 import fnmatch
-import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from rrf import workspace
 from rrf.config import did_you_mean
-from rrf.mlflow_store import store
-from rrf.mlflow_store.artifacts import SQLITE
 from rrf.registry import changes
 from rrf.registry import ledger as ledgers
+from rrf.registry.client import QuickClient, Run, connect
 from rrf.registry.entries import REVOKED_BY, Entry
 from rrf.registry.versions import (
     Version,
@@ -27,13 +22,8 @@ from rrf.registry.versions import (
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
-    from sqlalchemy import Engine
 
-TABLES = "dc11669786a5"
-"""The version of MLflow's tables, in its table alembic_version, that the statements below fit."""
 _COSTS = "cost/"
-_OF_NAME = re.compile(r"name = '([^']*)'")
-_NOT_DELETED = " AND current_stage != 'Deleted_Internal'"
 
 
 def models() -> list[str]:
@@ -117,9 +107,9 @@ def revoked_because(name: str, version: str, revocation: Entry) -> str:
     return f"version {version} of '{name}' was {done} at {revocation.time}: {revocation.reason}"
 
 
-def run_with(client: "MlflowClient", run_id: str) -> "Run | None":
+def run_with(client: "MlflowClient", run_id: str) -> Run | None:
     """The run with this id; None if it was deleted for ever."""
-    if isinstance(client, _Client):
+    if isinstance(client, QuickClient):
         return next(iter(client.runs("r.run_uuid = :id", id=run_id)), None)
     from mlflow.exceptions import MlflowException
 
@@ -131,7 +121,7 @@ def run_with(client: "MlflowClient", run_id: str) -> "Run | None":
 
 def costs_of(client: "MlflowClient", run_id: str) -> dict[str, float]:
     """What a run cost: wall_s, cpu_s, gpu_s, …; {} if no flow has measured it (`flows.cost`)."""
-    if isinstance(client, _Client):
+    if isinstance(client, QuickClient):
         return client.numbers(run_id, _COSTS)
     from mlflow.exceptions import MlflowException
 
@@ -142,9 +132,9 @@ def costs_of(client: "MlflowClient", run_id: str) -> dict[str, float]:
     return {k.removeprefix(_COSTS): v for k, v in metrics.items() if k.startswith(_COSTS)}
 
 
-def runs_tagged(client: "MlflowClient", key: str, value: str | None = None) -> "list[Run]":
+def runs_tagged(client: "MlflowClient", key: str, value: str | None = None) -> list[Run]:
     """The runs of all experiments with a tag, or with this value of it, newest first."""
-    if isinstance(client, _Client):
+    if isinstance(client, QuickClient):
         fits = (
             "t.key = :key AND t.value != ''"
             if value is None
@@ -163,7 +153,7 @@ def runs_tagged(client: "MlflowClient", key: str, value: str | None = None) -> "
     return found
 
 
-def _plain(run) -> "Run":
+def _plain(run) -> Run:
     info = run.info
     return Run(
         info.run_id, info.run_name or "", info.start_time, info.end_time, dict(run.data.tags)
@@ -177,162 +167,3 @@ def _names(client: "MlflowClient") -> list[str]:
         names += [model.name for model in page if not changes.is_claim(model)]
         token = page.token or None
     return sorted(names)
-
-
-@dataclasses.dataclass(frozen=True)
-class Model:
-    """Like MLflow's RegisteredModel."""
-
-    name: str
-    tags: dict[str, str]
-    aliases: dict[str, str]
-
-
-@dataclasses.dataclass(frozen=True)
-class ModelVersion:
-    """Like MLflow's ModelVersion."""
-
-    name: str
-    version: str
-    run_id: str | None
-    creation_timestamp: int
-    description: str | None
-    tags: dict[str, str]
-
-
-@dataclasses.dataclass(frozen=True)
-class Run:
-    """What a lineage needs of a run."""
-
-    run_id: str
-    name: str
-    start_ms: int | None
-    end_ms: int | None
-    tags: dict[str, str]
-
-
-class Page(list):
-    """Like a page of MLflow's results. It holds all of them, so there is no next one."""
-
-    token = None
-
-
-def connect() -> "MlflowClient":
-    """A client of the workspace's store that reads models and versions without MLflow if it can.
-
-    Raises:
-        OSError: If the store cannot be reached.
-    """
-    uri = workspace.tracking_uri()
-    engine = _known_database(uri)
-    client: Any = _Client(engine, uri) if engine is not None else store.connect()
-    return client
-
-
-def _known_database(uri: str) -> "Engine | None":
-    """The database at `uri` if it is one whose tables are known here."""
-    if not uri.startswith((SQLITE, "postgresql")) or not store.is_made(uri):
-        return None
-    from sqlalchemy.exc import SQLAlchemyError
-
-    try:
-        engine = store.engine(uri)
-        tables = _rows(engine, "SELECT version_num FROM alembic_version")
-    except SQLAlchemyError:
-        return None  # MLflow's client says what is wrong
-    return engine if tables == [(TABLES,)] else None
-
-
-def _rows(engine: "Engine", statement: str, **values: str) -> list[tuple]:
-    from sqlalchemy import text
-
-    with engine.connect() as connection:
-        return [tuple(row) for row in connection.execute(text(statement), values)]
-
-
-class _Client:
-    """The part of MLflow's client that reads models and versions; MLflow's own does the rest."""
-
-    def __init__(self, engine: "Engine", uri: str):
-        self._engine, self._uri = engine, uri
-
-    def __getattr__(self, name: str):
-        return getattr(store.connect(), name)
-
-    def search_registered_models(self, filter_string: str = "", page_token: str | None = None):
-        named = _OF_NAME.fullmatch(filter_string)
-        if filter_string and not named:
-            return store.connect().search_registered_models(filter_string, page_token=page_token)
-        return Page(self._models(named[1] if named else None))
-
-    def get_registered_model(self, name: str):
-        matching = self._models(name)
-        return matching[0] if matching else store.connect().get_registered_model(name)
-
-    def search_model_versions(self, filter_string: str, max_results: int):
-        named = _OF_NAME.fullmatch(filter_string)
-        if not named:
-            return store.connect().search_model_versions(filter_string, max_results=max_results)
-        columns = "version, run_id, creation_time, description"
-        versions = self._select("model_versions", columns, named[1], _NOT_DELETED)
-        tags: dict[int, dict[str, str]] = {}
-        of_tags = self._select("model_version_tags", "version, key, value", named[1])
-        for number, key, value in of_tags:
-            tags.setdefault(number, {})[key] = value
-        return Page(
-            ModelVersion(named[1], str(number), run_id, created, description, tags.get(number, {}))
-            for number, run_id, created, description in versions
-        )
-
-    def runs(self, condition: str, **values: str) -> list[Run]:
-        """The runs r that fit, newest first."""
-        from sqlalchemy.exc import SQLAlchemyError
-
-        columns = "r.run_uuid, r.name, r.start_time, r.end_time"
-        chosen = f"SELECT {columns} FROM runs r WHERE {condition} ORDER BY r.start_time DESC"
-        of_tags = (
-            "SELECT g.run_uuid, g.key, g.value FROM tags g JOIN runs r ON r.run_uuid = g.run_uuid "
-            f"WHERE {condition}"
-        )
-        try:
-            rows = _rows(self._engine, chosen, **values)
-            tags: dict[str, dict[str, str]] = {row[0]: {} for row in rows}
-            for run_id, key, value in _rows(self._engine, of_tags, **values):
-                tags.setdefault(run_id, {})[key] = value
-        except SQLAlchemyError as error:
-            raise store.unusable(self._uri, error) from error
-        return [Run(id, name or "", start, end, tags[id]) for id, name, start, end in rows]
-
-    def numbers(self, run_id: str, prefix: str) -> dict[str, float]:
-        """The last values of the metrics of a run whose names begin so, without that."""
-        from sqlalchemy.exc import SQLAlchemyError
-
-        chosen = "SELECT key, value FROM latest_metrics WHERE run_uuid = :id AND key LIKE :like"
-        try:
-            rows = _rows(self._engine, chosen, id=run_id, like=f"{prefix}%")
-        except SQLAlchemyError as error:
-            raise store.unusable(self._uri, error) from error
-        return {key.removeprefix(prefix): value for key, value in rows}
-
-    def _models(self, name: str | None) -> list[Model]:
-        names = [row[0] for row in self._select("registered_models", "name", name)]
-        tags: dict[str, dict[str, str]] = {name: {} for name in names}
-        aliases: dict[str, dict[str, str]] = {name: {} for name in names}
-        for owner, key, value in self._select("registered_model_tags", "name, key, value", name):
-            tags.setdefault(owner, {})[key] = value
-        columns = "name, alias, version"
-        for owner, alias, version in self._select("registered_model_aliases", columns, name):
-            aliases.setdefault(owner, {})[alias] = str(version)
-        return [Model(model, tags[model], aliases[model]) for model in sorted(names)]
-
-    def _select(self, table: str, columns: str, name: str | None, also: str = "") -> list[tuple]:
-        """Rows of a table, of one model or of all."""
-        from sqlalchemy.exc import SQLAlchemyError
-
-        statement = f"SELECT {columns} FROM {table} WHERE workspace = 'default'{also}"
-        try:
-            if name is None:
-                return _rows(self._engine, statement)
-            return _rows(self._engine, f"{statement} AND name = :name", name=name)
-        except SQLAlchemyError as error:
-            raise store.unusable(self._uri, error) from error

@@ -24,8 +24,9 @@ import numpy as np
 
 from rrf import atomic, workspace
 from rrf.config import read_yaml
-from rrf.mlflow_store import artifacts, store
+from rrf.mlflow_store import artifacts
 from rrf.registry import origin, packaging
+from rrf.registry.client import connect
 from rrf.registry.packaging import PLACE, Fingerprint
 from rrf.registry.versions import CHECKPOINT_DIGEST, Version, find
 from rrf.runners.checkpoints.deployable import deployable_digest
@@ -56,7 +57,7 @@ def fetch(reference: str, out: str | Path, documents: Mapping[str, bytes] | None
     """
     out = Path(out)
     _check_replaceable(out)
-    client = store.connect()
+    client = connect()
     version = find(reference, client)
     with atomic.directory(out) as root:
         _copy(client, version, root)

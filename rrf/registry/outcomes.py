@@ -15,9 +15,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rrf import atomic, formats, workspace
+from rrf import atomic, formats
 from rrf.evaluation.gates.release import EpisodeRow, rows_of
 from rrf.identity import keys, trust
+from rrf.registry import stored_files
 from rrf.registry.versions import Version
 
 if TYPE_CHECKING:
@@ -184,20 +185,12 @@ def _write(client: "MlflowClient", version: Version, folder: str, name: str, con
 
 def _download(client: "MlflowClient", version: Version, path: str, scratch: str) -> Path | None:
     """A file or folder of the version's run, copied to `scratch`; None if there is none."""
-    from mlflow.artifacts import download_artifacts
     from mlflow.exceptions import MlflowException
 
     parent = path.rpartition("/")[0]
     try:
         if all(each.path != path for each in client.list_artifacts(version.run_id, parent)):
             return None
-        return Path(
-            download_artifacts(
-                run_id=version.run_id,
-                artifact_path=path,
-                dst_path=scratch,
-                tracking_uri=workspace.tracking_uri(),
-            )
-        )
     except MlflowException as error:
         raise OSError(f"{path} of run {version.run_id} cannot be read: {error}") from error
+    return stored_files.download(client, version.run_id, path, scratch)

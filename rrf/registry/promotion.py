@@ -24,6 +24,7 @@ from rrf.evaluation.gates.verdicts import Verdict
 from rrf.mlflow_store import store
 from rrf.registry import approvals, changes, evidence, rules
 from rrf.registry import ledger as ledgers
+from rrf.registry.client import connect
 from rrf.registry.entries import Approval, Entry, ModelGate
 from rrf.registry.ledger import Ledger
 from rrf.registry.rules import NotPromotedError, check_promotable
@@ -56,7 +57,7 @@ def promote(name: str, version: str, unrevoke: str | None = None) -> Entry:
     """
     from rrf.registry import cards  # only here: it reads much
 
-    client = store.connect()
+    client = connect()
     with changing(client, name):
         for _ in range(changes.ROUNDS):
             ledger = finished(client, name)
@@ -132,7 +133,7 @@ def approve(approval: Approval) -> Entry:
         ValueError: If it is of a request that is over, by somebody who may not approve, or by the
             one who asked.
     """
-    client, name = store.connect(), approval.model
+    client, name = connect(), approval.model
     check_exists(client, name)
     with changing(client, name):
         for _ in range(changes.ROUNDS):
@@ -172,7 +173,7 @@ def rollback(name: str, reason: str, version: str | None = None) -> Entry:
     """
     if not reason.strip():
         raise ValueError("a rollback needs a reason; give one with --reason '...'")
-    client = store.connect()
+    client = connect()
     with changing(client, name):
         for _ in range(changes.ROUNDS):
             ledger = finished(client, name)
@@ -216,7 +217,7 @@ def withdraw(name: str, reason: str) -> Entry:
     """
     if not reason.strip():
         raise ValueError("a withdrawal needs a reason; give one with --reason '...'")
-    client = store.connect()
+    client = connect()
     with changing(client, name):
         for _ in range(changes.ROUNDS):
             ledger = finished(client, name)
@@ -250,7 +251,7 @@ def rule(name: str, file: str | Path, reason: str) -> Entry:
     """
     if not reason.strip():
         raise ValueError("a change of gate needs a reason; give one with --reason '...'")
-    client, gate = store.connect(), rules.model_gate(file)
+    client, gate = connect(), rules.model_gate(file)
     with changing(client, name):
         ledger = record_gate(client, name, gate, reason)
     return ledger.last("gate")
@@ -274,7 +275,7 @@ def gate_of(name: str) -> ModelGate | None:
     Raises:
         ValueError: If the ledger is damaged, or MLflow's aliases differ from it.
     """
-    client = store.connect()
+    client = connect()
     return changes.agreed(client, name).gate if exists(client, name) else None
 
 
@@ -282,7 +283,7 @@ def other_gate(name: str, file: str | Path) -> str:
     """Why candidates for `name` that the gate in this file judges cannot be promoted, or "":
     another gate rules the model.
     """
-    client = store.connect()
+    client = connect()
     return rules.other_gate(changes.agreed(client, name), file) if exists(client, name) else ""
 
 
@@ -296,7 +297,7 @@ def check_recordable(name: str, file: str | Path) -> None:
 
 def ledger_of(name: str) -> Ledger:
     """The ledger of a model. Raises ValueError if there is no such model, or it was edited."""
-    client = store.connect()
+    client = connect()
     check_exists(client, name)
     return ledgers.read(client, name)
 
@@ -305,7 +306,7 @@ def rivals(name: str, in_trial: bool = False) -> dict[str, Version]:
     """The versions that candidates are compared with, or those in trials on a robot: "champion",
     and "best", the best champion so far if that is another one. Empty without a champion.
     """
-    client = store.connect()
+    client = connect()
     if not exists(client, name):
         return {}
     ledger = changes.agreed(client, name)
@@ -317,7 +318,7 @@ def trial_verdict(name: str, checkpoint_digest: str, gate: "GateCfg") -> Verdict
     """What the gate for trials that `gate` names says about the version with this checkpoint; None
     if it names none, the model's gate another one, or no trial against the champion is stored.
     """
-    client = store.connect()
+    client = connect()
     if gate.trial is None or not exists(client, name):
         return None
     ledger = changes.agreed(client, name)
@@ -330,7 +331,7 @@ def trial_verdict(name: str, checkpoint_digest: str, gate: "GateCfg") -> Verdict
 
 def attempt_of(name: str, checkpoint_digest: str) -> int:
     """Which candidate this is that the model's gate judges against its current champion."""
-    client = store.connect()
+    client = connect()
     if not exists(client, name):
         return 1
     return rules.attempt_of(changes.agreed(client, name), checkpoint_digest)
@@ -340,14 +341,14 @@ def revocation_of(name: str, version: str) -> str:
     """Why a version is not promoted unless somebody allows it, whatever the gate says, or ""."""
     from rrf.registry import likeness
 
-    client = store.connect()
+    client = connect()
     ledger, candidate = changes.agreed(client, name), find(f"{name}/{version}", client)
     return likeness.revocation(ledger, versions_of(client, name), candidate)
 
 
 def note_verdict(name: str, version: str, verdict: Verdict) -> None:
     """Write a verdict to the tags of a version, if the model's gate gave it; changes no alias."""
-    client = store.connect()
+    client = connect()
     with changing(client, name):
         gate = ledgers.read(client, name).gate
         if gate and gate.hash == verdict.gate_hash:

@@ -19,6 +19,7 @@ from rrf.mlflow_store import store
 from rrf.mlflow_store.flow_run import FlowRun
 from rrf.registry import cards, changes, evidence, packaging, rules, signatures
 from rrf.registry import ledger as ledgers
+from rrf.registry.client import connect
 from rrf.registry.entries import Entry, Registration
 from rrf.registry.ledger import Ledger
 from rrf.registry.promotion import changing, finished, record_gate, tag
@@ -81,7 +82,7 @@ def register(
     evaluation = Evaluation.load(evaluation_folder) if evaluation_folder else None
     if evaluation:
         evidence.check_is_of(evaluation, digest)
-    client = store.connect()
+    client = connect()
     with changing(client, name):
         _create_model(client, name)
         ledger = finished(client, name)
@@ -124,7 +125,7 @@ def store_evaluation(name: str, version: str, folder: str | Path, attempt: bool)
     Raises:
         ValueError: If it is of another checkpoint.
     """
-    client, evaluation = store.connect(), Evaluation.load(folder)
+    client, evaluation = connect(), Evaluation.load(folder)
     with changing(client, name):
         evaluated = find(f"{name}/{version}", client)
         rules.check_registered(finished(client, name), evaluated)
@@ -138,7 +139,7 @@ def store_documents(version: Version) -> Entry:
     Raises:
         ValueError: If this user may not, or others change the model all the time.
     """
-    client, name = store.connect(), version.name
+    client, name = connect(), version.name
     facts = {"action": "document", "reason": "card and bill of materials"}
     with changing(client, name):
         for _ in range(changes.ROUNDS):
@@ -151,7 +152,7 @@ def store_documents(version: Version) -> Entry:
 
 def version_of(checkpoint: str | Path, name: str) -> str | None:
     """The version of a model that holds this checkpoint; None if there is none."""
-    client = store.connect()
+    client = connect()
     if not model_named(client, name):
         return None
     version = _version_with(client, ledgers.read(client, name), deployable_digest(checkpoint))
@@ -175,7 +176,7 @@ def check_task(name: str, lineage: Lineage) -> None:
         )
     signatures.check_may(name, "register", "evaluate")  # before hours of training, not after them
     task = lineage.environment.task if lineage.environment else None
-    client = store.connect()
+    client = connect()
     model = model_named(client, name) if task else None
     if task is None or model is None:
         return
@@ -194,7 +195,7 @@ def imported_run(checkpoint: str | Path) -> str:
 
     It stands for the import, so that a version has a run to which its files belong.
     """
-    client, digest = store.connect(), deployable_digest(checkpoint)
+    client, digest = connect(), deployable_digest(checkpoint)
     experiment = store.experiment_id(client, IMPORTED)
     with_digest = f"tags.`{_IMPORTED_DIGEST}` = '{digest}'"
     runs = client.search_runs([experiment], with_digest, max_results=1)

@@ -14,8 +14,8 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from rrf.evaluation.gates.release import Decision, ReleaseCfg, arm_of, decide, load_rules
-from rrf.mlflow_store import store
 from rrf.registry import approvals, changes, outcomes, promotion, rules
+from rrf.registry.client import connect
 from rrf.registry.entries import Conclusion, Entry, ModelRelease
 from rrf.registry.ledger import Ledger
 from rrf.registry.outcomes import Stored
@@ -84,7 +84,7 @@ def begin(name: str, version: str, shadow: bool = False, unrevoke: str | None = 
         AwaitingApprovalError, NotPromotedError: Like a promotion; not for a shadow.
         ValueError: If there is no champion, another release runs, or the rules cannot be read.
     """
-    client, (cfg, file) = store.connect(), load_rules(name)
+    client, (cfg, file) = connect(), load_rules(name)
     check_exists(client, name)
     with promotion.changing(client, name):
         for _ in range(changes.ROUNDS):
@@ -138,7 +138,7 @@ def stop(name: str, reason: str) -> Entry:
     """
     if not reason.strip():
         raise ValueError("to stop a release needs a reason; give one with --reason '...'")
-    client = store.connect()
+    client = connect()
     check_exists(client, name)
     with promotion.changing(client, name):
         for _ in range(changes.ROUNDS):
@@ -159,7 +159,7 @@ def conclude(name: str) -> Status | None:
         AwaitingApprovalError, NotPromotedError: If the canary is good, and may not be promoted.
         ValueError, OSError: If ledger or store cannot be used.
     """
-    client = store.connect()
+    client = connect()
     check_exists(client, name)
     for _ in range(changes.ROUNDS):
         with promotion.changing(client, name):
@@ -192,7 +192,7 @@ def statuses(name: str) -> list[Status]:
         ValueError: If a ledger or evidence was tampered with.
         OSError: If the store cannot be read.
     """
-    client = store.connect()
+    client = connect()
     check_exists(client, name)
     ledger = changes.agreed(client, name)
     begun = [entry for entry in ledger.entries if entry.action == "release"]

@@ -14,9 +14,9 @@ import hashlib
 from typing import TYPE_CHECKING
 
 from rrf import atomic
-from rrf.mlflow_store import store
 from rrf.registry import changes, evidence, promotion
 from rrf.registry import ledger as ledgers
+from rrf.registry.client import connect
 from rrf.registry.ledger import Ledger
 from rrf.registry.versions import (
     CHECKPOINT_DIGEST,
@@ -115,7 +115,7 @@ def repair(name: str, reason: str) -> Damage:
     """
     if not reason.strip():
         raise ValueError("a repair needs a reason; give one with --reason '...'")
-    client = store.connect()
+    client = connect()
     with promotion.changing(client, name):
         damage = examine(client, name)
         if not damage.findings:

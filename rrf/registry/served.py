@@ -13,6 +13,7 @@ from rrf.evaluation.gates.release import EpisodeRow, is_canary
 from rrf.notifications import Event, tell
 from rrf.registry import ledger as ledgers
 from rrf.registry import listing
+from rrf.registry.client import connect
 from rrf.registry.releases import Status, running_in
 from rrf.registry.rules import NotPromotedError
 from rrf.registry.versions import check_exists, find
@@ -113,10 +114,9 @@ class ServedModel:
                 cannot be believed.
             OSError: If the store cannot be reached.
         """
-        from rrf.mlflow_store import store
         from rrf.registry import outcomes
 
-        client = store.connect()
+        client = connect()
         found = find(f"{self.name}/{version}", client)
         episodes = [EpisodeRow(book=book, **row) for row in rows]
         outcomes.store(client, found, release, book, episodes)

@@ -15,8 +15,8 @@ from rrf.evaluation.results import FILE_NAME
 from rrf.evaluation.trials import results
 from rrf.evaluation.trials.plan import Plan
 from rrf.evaluation.trials.record import Record
-from rrf.mlflow_store import store
 from rrf.registry import changes, evidence, promotion, registration, rules, signatures
+from rrf.registry.client import connect
 from rrf.registry.entries import Entry, PlannedTrial
 from rrf.registry.ledger import Ledger
 from rrf.registry.versions import check_exists, find
@@ -35,7 +35,7 @@ def attempt(name: str, gate_hash: str, digests: Sequence[str]) -> tuple[int, str
         ValueError: If the model is ruled by another gate, or the trial lacks its champions, or the
             first arm is not the champion.
     """
-    client = store.connect()
+    client = connect()
     check_exists(client, name)
     ledger = changes.agreed(client, name)
     _check(ledger, gate_hash, digests)
@@ -50,7 +50,7 @@ def register(plan: Plan) -> Entry:
         ValueError: Like `attempt`; or if another trial was planned meanwhile, which makes this one
             another attempt than its plan says.
     """
-    client, name, digests = store.connect(), plan.model, [arm.digest for arm in plan.arms]
+    client, name, digests = connect(), plan.model, [arm.digest for arm in plan.arms]
     with promotion.changing(client, name):
         for _ in range(changes.ROUNDS):
             ledger = promotion.finished(client, name)
@@ -97,7 +97,7 @@ def check_planned(plan: Plan) -> None:
     """Raise ValueError if the plan of a study with a model is not in its ledger."""
     if not plan.model:
         return
-    client = store.connect()
+    client = connect()
     check_exists(client, plan.model)
     if _entry_of(promotion.ledger_of(plan.model), plan) is None:
         raise ValueError(

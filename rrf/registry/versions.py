@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from rrf import atomic
 from rrf.lineage import facts_in
-from rrf.mlflow_store import store
 from rrf.registry import changes
 from rrf.registry.changes import CHAMPION, PREVIOUS, STAGING
+from rrf.registry.client import connect
 from rrf.registry.entries import Registration
 from rrf.registry.ledger import Ledger
 
@@ -63,7 +63,7 @@ def champion(name: str) -> Version | None:
     Raises:
         ValueError: If the ledger is damaged, or MLflow's aliases say something else.
     """
-    client = store.connect()
+    client = connect()
     if not exists(client, name):
         return None
     number = changes.agreed(client, name).champion
@@ -79,7 +79,7 @@ def find(reference: str, client: "MlflowClient | None" = None) -> Version:
         ValueError: If there is no such model, version or alias. For an alias also if the ledger is
             damaged, or MLflow's aliases say something else.
     """
-    client = client or store.connect()
+    client = client or connect()
     path = reference.removeprefix("models:/")
     name, _, alias = path.partition("@")
     name, _, number = name.partition("/")

@@ -2,6 +2,7 @@
 MLflow store.
 """
 
+import functools
 import json
 import shutil
 import subprocess
@@ -36,6 +37,10 @@ def empty_store(tmp_path_factory) -> Path:
     """An MLflow database with its tables, in the repository that `home` copies; made once, because
     the migrations take seconds.
     """
+    from mlflow.store.db import utils
+
+    # MLflow reads all its migrations to know the last one, for each test's copy again.
+    utils._get_latest_schema_revision = functools.cache(utils._get_latest_schema_revision)
     root = tmp_path_factory.mktemp("store")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RRF_HOME", str(root))

@@ -51,7 +51,7 @@ def test_models_and_versions_are_those_of_mlflow_and_the_rest_mlflow_answers(cli
     assert ["@champion" in problem for problem in listing.problems()] == [True]
     with pytest.raises(Exception, match="policies"):
         quick.get_registered_model("policies")
-    monkeypatch.setattr(listing, "TABLES", "of another version")
+    monkeypatch.setattr("rrf.registry.client.TABLES", "of another version")
     assert not isinstance(listing.connect(), type(quick))
 
 

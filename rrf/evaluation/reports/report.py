@@ -50,6 +50,7 @@ def write_report(
     config: Mapping | None = None,
     subject: str | None = None,
     links: Mapping[str, str] | None = None,
+    keep: bool = False,
 ) -> Path:
     """Write `<folder>/report.html` from the evaluation in `folder`; returns its path.
 
@@ -66,6 +67,8 @@ def write_report(
         subject: What the report is about, e.g. a version of a model or a candidate for it. By
             default the policy's label.
         links: Links to other pages, title -> address.
+        keep: Let a page stay that shows this evaluation, these verdicts and baselines, whatever
+            else it shows: for who is going to write it again.
     """
     folder = Path(folder)
     evaluation = Evaluation.load(folder)
@@ -75,20 +78,24 @@ def write_report(
     others += [(_title(path.stem), baseline) for path, baseline in baselines.items()]
     worse = [(title, tasks) for title, e in others if (tasks := worse_tasks(evaluation, e))]
     lineage, videos = lineage or Lineage(), _videos(evaluation, folder)
-    shown = (
+    judged = (
         __version__,
-        subject,
         evaluation.to_dict(),
         [verdict.to_dict() for verdict in verdicts],
-        [(title, other.digest) for title, other in others],
+        {path.name: baseline.digest for path, baseline in baselines.items()},
+        videos,
+    )
+    shown = (
+        judged,
+        subject,
+        champion and champion.digest,
         lineage.to_dict(),
         config,
         {name: list(points) for name, points in (curves or {}).items()},
         sorted(links or ()),
-        videos,
     )
-    mark = f"<!-- {hashlib.sha256(repr(shown).encode()).hexdigest()} -->\n"
-    if _ends_with(folder / REPORT, mark):
+    marks = [f"<!-- {hashlib.sha256(repr(s).encode()).hexdigest()} -->\n" for s in (shown, judged)]
+    if _ends_with(folder / REPORT, marks[1] if keep else "".join(marks)):
         return folder / REPORT
     page = render(
         "evaluation/reports/report.html",
@@ -116,7 +123,7 @@ def write_report(
         | {key: _as_text(value) for key, value in evaluation.protocol.items() if key != "type"},
         config=config and yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True),
     )
-    atomic.write_text(folder / REPORT, f"{page}\n{mark}")
+    atomic.write_text(folder / REPORT, "\n".join([page, "".join(marks)]))
     return folder / REPORT
 
 

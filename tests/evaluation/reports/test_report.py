@@ -150,6 +150,17 @@ def test_a_page_that_shows_the_same_already_is_not_drawn_again(folder):
     assert "success, all tasks" in write_report(folder, **facts).read_text()
 
 
+def test_a_page_stays_for_who_writes_it_again_unless_evaluation_or_verdicts_are_others(folder):
+    page = write_report(folder, subject="version 1", curves=CURVES).read_text()
+    assert write_report(folder, subject="a candidate", keep=True).read_text() == page
+    for file in folder.glob("verdict-*.json"):
+        file.unlink()
+    assert (
+        "Evaluation of a candidate"
+        in write_report(folder, subject="a candidate", keep=True).read_text()
+    )
+
+
 def test_a_verdict_on_an_earlier_evaluation_is_left_out(folder):
     longer = evaluate(GoTowards(), PointMassVecEnv(4), PROTOCOL.extended(1), label="longer")
     longer.save(folder / "evaluation.json")
