@@ -78,11 +78,14 @@ class DvcBusyError(RuntimeError):
     """Another DVC command holds a lock."""
 
 
-def dvc(step: str, *words: str | Path) -> None:
-    """Run `dvc WORDS`.
+def dvc(step: str, *words: str | Path) -> dict[str, str] | None:
+    """Run `dvc WORDS`, or several such commands with `dvc_command.THEN` between them.
 
     What a killed DVC has left half written is removed: DVC itself takes it for a recording that it
     does not know.
+
+    Returns:
+        What `status --cloud` answered, if that is one of the commands.
 
     Raises:
         ValueError: For a problem that the user can fix; the message names the command for it.
@@ -90,21 +93,30 @@ def dvc(step: str, *words: str | Path) -> None:
         processes.CommandError: If it fails for another reason.
     """
     with tempfile.TemporaryDirectory(prefix="rrf-dvc-") as folder:
-        path = Path(folder, "errors.json")
-        try:
-            module(step, "flows.dvc_command", path, *words)
-        except processes.CommandError as error:
-            classes = json.loads(path.read_text()) if path.is_file() else []
-            if _removed_leftovers(error.tail):
-                return dvc(step, *words)
-            classes += [_UNSAVED] if any(_UNSAVED in line for line in error.tail) else []
-            if "LockError" in classes:
-                raise DvcBusyError(str(error)) from error
-            if hint := next((hint for name, hint in _HINTS.items() if name in classes), None):
-                if hint == _NOT_IN_REMOTE and _has_demo_remote():
-                    hint = _NOT_IN_DEMO_REMOTE
-                raise ValueError(f"{hint}\n{error}") from error
-            raise
+        path = Path(folder, "answers.json")
+        while True:
+            try:
+                module(step, "flows.dvc_command", path, *words)
+            except processes.CommandError as error:
+                if _removed_leftovers(error.tail):
+                    continue
+                classes = json.loads(path.read_text())["errors"] if path.is_file() else []
+                if problem := _explained(error, classes):
+                    raise problem from error
+                raise
+            return json.loads(path.read_text())["cloud"]
+
+
+def _explained(error: processes.CommandError, classes: list[str]) -> Exception | None:
+    """An error of DVC, known by its classes, in words that help; None for another one."""
+    classes += [_UNSAVED] if any(_UNSAVED in line for line in error.tail) else []
+    if "LockError" in classes:
+        return DvcBusyError(str(error))
+    if hint := next((hint for name, hint in _HINTS.items() if name in classes), None):
+        if hint == _NOT_IN_REMOTE and _has_demo_remote():
+            hint = _NOT_IN_DEMO_REMOTE
+        return ValueError(f"{hint}\n{error}")
+    return None
 
 
 def _removed_leftovers(lines: Sequence[str]) -> bool:

@@ -7,10 +7,12 @@ from prefect.runtime import task_run
 from pydantic import Field
 
 from flows import commands, notify, slots
+from flows.dvc_command import CLOUD, THEN
 from flows.steps import step
 from flows.this_run import completed
 from rrf import workspace
 from rrf.lineage import Lineage
+from rrf.registry import lineage_sources
 
 DatasetName = Annotated[
     str,
@@ -24,26 +26,26 @@ def is_busy(task, task_run, state) -> bool:
     return isinstance(state.result(raise_on_failure=False), commands.DvcBusyError)
 
 
-@step(
-    name="dvc-pull",
-    task_run_name="pull recordings",
-    retries=5,
-    retry_delay_seconds=_DELAYS_S,
-    retry_condition_fn=is_busy,
-)
-def pull() -> None:
-    """Fetch missing raw recordings from the DVC remote."""
+_WITH_RETRIES: dict = {
+    "retries": 5,
+    "retry_delay_seconds": _DELAYS_S,
+    "retry_condition_fn": is_busy,
+}
+
+
+@step(name="dvc", task_run_name="pull and reproduce {dataset}", **_WITH_RETRIES)
+def pull_and_reproduce(dataset: str) -> bool | None:
+    """Fetch missing recordings from the DVC remote, and run the stages of dvc.yaml whose inputs
+    have changed; returns whether the remote holds the recordings, None if nobody can say.
+    """
+    words = ["pull", "datasets.dvc", THEN, "repro", f"publish@{dataset}"]
+    if recordings := lineage_sources.recordings(dataset):
+        words += [THEN, *CLOUD, *recordings]
     with slots.slot(slots.DVC):
-        commands.dvc("dvc-pull", "pull", "datasets.dvc")
+        return lineage_sources.is_pushed(commands.dvc("dvc", *words))
 
 
-@step(
-    name="dvc-repro",
-    task_run_name="reproduce {dataset}",
-    retries=5,
-    retry_delay_seconds=_DELAYS_S,
-    retry_condition_fn=is_busy,
-)
+@step(name="dvc-repro", task_run_name="reproduce {dataset}", **_WITH_RETRIES)
 def reproduce(dataset: str) -> None:
     """Run the stages of dvc.yaml whose inputs have changed."""
     with slots.slot(slots.DVC):
@@ -55,11 +57,9 @@ def _lineage_name() -> str:
 
 
 @step(name="lineage", task_run_name=_lineage_name)
-def describe(datasets: list[str]) -> Lineage:
-    """Collect the lineage of published datasets."""
-    from rrf.registry.lineage_sources import collect_lineage
-
-    return collect_lineage(*datasets)
+def describe(datasets: list[str], pushed: dict[str, bool | None] | None = None) -> Lineage:
+    """Collect the lineage of published datasets; `pushed` is what the remote was asked already."""
+    return lineage_sources.collect_lineage(*datasets, pushed=pushed)
 
 
 @flow(
@@ -91,6 +91,5 @@ def _state_of(dataset: str) -> tuple[bytes, int]:
 
 def bring_dataset(dataset: str) -> Lineage:
     """The steps of `ingest`, for flows that begin with them. Returns the lineage of the dataset."""
-    pull()
-    reproduce(dataset)
-    return describe([dataset])
+    pushed = pull_and_reproduce(dataset)
+    return describe([dataset], {dataset: pushed})

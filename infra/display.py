@@ -10,8 +10,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 _COUNT = re.compile(r"\b(\d+)\s?/\s?(\d+)\b")
 _PLAIN_EVERY_S = 10.0
 TITLES = {
-    "dvc-pull": "Data: raw recordings",
-    "dvc-repro": "Data: convert, validate",
+    "dvc": "Data: recordings, convert, validate",
     "pretrain": "Train: pretraining",
     "sft": "Train: fine-tuning",
     "rl": "Train: in simulation",

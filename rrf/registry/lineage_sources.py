@@ -26,13 +26,13 @@ _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # eight times as fast; 
 _REMOTE_S = 60  # a remote that does not answer by then says nothing
 
 
-def collect_lineage(*datasets: str) -> Lineage:
+def collect_lineage(*datasets: str, pushed: Mapping[str, bool | None] | None = None) -> Lineage:
     """The lineage of a policy that is trained on `datasets` in this workspace.
 
     Datasets are names under datasets/, paths, or s3://bucket/prefix. Without datasets the lineage
-    is empty.
+    is empty. `pushed` is what was asked of DVC's remote already (`is_pushed`), by dataset.
     """
-    return with_remote(local_lineage(*datasets))
+    return with_remote(local_lineage(*datasets), pushed)
 
 
 def local_lineage(*datasets: str) -> Lineage:
@@ -49,15 +49,30 @@ def local_lineage(*datasets: str) -> Lineage:
     return Lineage(datasets=tuple(collected), **code, missing=tuple(missing))
 
 
-def with_remote(lineage: Lineage) -> Lineage:
+def with_remote(lineage: Lineage, pushed: Mapping[str, bool | None] | None = None) -> Lineage:
     """The lineage that also says whether DVC's default remote holds the recordings."""
-    home = workspace.home()
+    home, known = workspace.home(), dict(pushed or {})
+    for name in lineage.dataset_names:
+        if name not in known:
+            known[name] = _is_pushed(home, name)
     return lineage.replace(
-        datasets=tuple(
-            dataclasses.replace(dataset, pushed=_is_pushed(home, dataset.name))
-            for dataset in lineage.datasets
-        )
+        datasets=tuple(dataclasses.replace(d, pushed=known[d.name]) for d in lineage.datasets)
     )
+
+
+def recordings(dataset: str) -> list[str]:
+    """The paths that DVC knows what a dataset was made from by; none if it does not."""
+    config = _config_of(dataset)
+    sources = [source for source in _sources(config) if "://" not in source] if config else []
+    return sources if (workspace.home() / ".dvc").is_dir() else []
+
+
+def is_pushed(states: Mapping[str, str] | None) -> bool | None:
+    """Whether DVC's remote holds recordings, by the answer of `dvc status --cloud`: path -> state.
+    Without an answer, nobody can say.
+    """
+    # "new" is here only, "missing" is nowhere, and "deleted" is in the remote only.
+    return None if states is None else not {"new", "missing"} & set(states.values())
 
 
 def environment_lineage(env: Mapping, versions: Mapping[str, str] | None = None) -> Lineage:
@@ -122,9 +137,7 @@ def _dvc(home: Path, dataset: str, missing: list[str]) -> dict[str, Any]:
 
 def _is_pushed(home: Path, dataset: str) -> bool | None:
     """Whether DVC's default remote holds the recordings of a dataset; None if nobody can say."""
-    config = _config_of(dataset)
-    sources = [source for source in _sources(config) if "://" not in source] if config else []
-    if not sources or not (home / ".dvc").is_dir():
+    if not (sources := recordings(dataset)):
         return None
     command = [sys.executable, "-m", "dvc", "status", "--cloud", "--json", *sources]
     try:
@@ -134,8 +147,7 @@ def _is_pushed(home: Path, dataset: str) -> bool | None:
         states = json.loads(done.stdout) if done.returncode == 0 else None
     except (subprocess.TimeoutExpired, ValueError):
         return None
-    # "new" is here only, "missing" is nowhere, and "deleted" is in the remote only.
-    return None if states is None else not {"new", "missing"} & set(states.values())
+    return is_pushed(states)
 
 
 def _config_of(dataset: str) -> dict:

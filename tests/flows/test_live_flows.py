@@ -70,7 +70,7 @@ def test_train_vla_by_its_bare_name_makes_a_champion(live: Checkout):
     assert run["name"] == f"train-vla {MODEL} version 1: metaworld-demo (sft, rl)"
     tasks = live.request("/task_runs/filter", {"flow_runs": {"id": {"any_": [run["id"]]}}})
     assert {one["name"] for one in tasks} >= {
-        *("pull recordings", "reproduce metaworld-demo", "lineage of metaworld-demo"),
+        *("pull and reproduce metaworld-demo", "lineage of metaworld-demo"),
         *("train sft compact-vla-one-demo", "train rl metaworld-ppo-compact"),
         *(f"champions of {MODEL}", f"judge {MODEL} by tiny look 1", f"register {MODEL}"),
         f"promote {MODEL} version 1",
@@ -172,7 +172,7 @@ def test_train_offline_from_recordings_makes_a_champion(live: Checkout):
     [run] = live.flow_runs("train-offline")[:1]
     assert run["name"] == "train-offline swing version 1: pendulum-bc on pendulum-medium"
     tasks = live.request("/task_runs/filter", {"flow_runs": {"id": {"any_": [run["id"]]}}})
-    expected = {"pull recordings", "reproduce pendulum-medium", "train offline pendulum-bc"}
+    expected = {"pull and reproduce pendulum-medium", "train offline pendulum-bc"}
     assert {one["name"] for one in tasks} >= expected
     program = "from rrf.registry import versions; print(versions.find('swing/1').tags)"
     assert "pendulum-medium" in live.run(sys.executable, "-c", program)

@@ -35,14 +35,14 @@ from flows.train_vla import by_stage, datasets_behind
 from flows.training import conclude
 from infra import demo, services
 from infra.display import Display
-from rrf import prefect_plugin
+from rrf import prefect_plugin, processes
 from rrf.config import locate
 from rrf.envs.rendering.video import write_video
 from rrf.evaluation.results import Evaluation
 from rrf.lineage import DatasetLineage, Lineage
 from rrf.mlflow_store import store
 from rrf.registry import promotion
-from rrf.registry.lineage_sources import collect_lineage
+from rrf.registry.lineage_sources import collect_lineage, is_pushed
 from rrf.run_directory import TrainingResult
 from tests.registry.conftest import (
     empty_store,  # noqa: F401 (a fixture of `repository`)
@@ -373,6 +373,25 @@ def test_pulled_recordings_are_back_and_unknown_ones_are_not_overwritten(recordi
     with pytest.raises(ValueError, match="keep them: `dvc commit -f"):
         pull()
     assert raw.read_text() == "recorded anew"
+
+
+@pytest.mark.slow
+def test_one_process_of_dvc_does_several_commands_and_asks_the_remote(recordings, monkeypatch):
+    monkeypatch.setenv("RRF_HOME", str(recordings))
+    shutil.rmtree(recordings / "datasets/raw", ignore_errors=True)
+    ask = ["--then", "status", "--cloud", "datasets/raw"]
+    with progress.listening(lambda step, line: None):
+        assert commands.dvc("dvc", "pull", "datasets.dvc", "--then", "checkout", *ask) == {}
+        assert (recordings / "datasets/raw/one.hdf5").read_text() == "one"
+        with pytest.raises(processes.CommandError, match="no-such-target"):
+            commands.dvc("dvc", "pull", "no-such-target", "--then", "destroy", "--force", *ask)
+        assert (recordings / ".dvc/config").is_file()
+        other = ["remote", "add", "-q", "-f", "-d", "other", "nowhere"]
+        assert is_pushed(commands.dvc("dvc", *other, *ask)) is False
+        away = ["remote", "add", "-q", "-f", "-d", "other", "s3://nobody/nowhere"]
+        monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+        assert commands.dvc("dvc", *away, *ask) is None
+        commands.dvc("dvc", "remote", "default", "demo")
 
 
 @pytest.mark.slow

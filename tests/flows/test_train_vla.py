@@ -57,6 +57,7 @@ class Commands:
         words = command[3:]  # behind `python -m rrf.cli`
         if command[2] == "flows.dvc_command":
             self.ran.append((step, words[1:]))
+            write_json(Path(words[0]), {"errors": [], "cloud": None})
             return []
         words, path = words[:-2], words[-1]  # --result-file PATH
         self.ran.append((step, words))
@@ -116,8 +117,7 @@ def test_each_stage_starts_from_the_one_before_and_the_last_one_is_judged(
     before_sft, before_rl = (f'init_from="{workspace.relative(path)}"' for path in (pretrain, sft))
     once = ["--protocol", protocol, "--extra-episodes", "0"]
     assert made.ran == [
-        ("dvc-pull", ["pull", "datasets.dvc"]),
-        ("dvc-repro", ["repro", "publish@demo"]),
+        ("dvc", ["pull", "datasets.dvc", "--then", "repro", "publish@demo"]),
         ("pretrain", ["train", "a", 'dataset="demo"']),
         ("sft", ["train", "b", 'dataset="demo"', before_sft, "seed=4"]),
         ("evaluate", ["eval", str(sft), *once]),
@@ -144,7 +144,7 @@ def test_a_new_model_is_judged_by_the_gate_of_its_last_stage_and_keeps_that_gate
 ):
     monkeypatch.chdir(made.root)
     result = train_vla("demo", None, "b", None, model="reach")
-    assert [step for step, _ in made.ran] == ["dvc-pull", "dvc-repro", "sft", "evaluate"]
+    assert [step for step, _ in made.ran] == ["dvc", "sft", "evaluate"]
     assert not result["promoted"]
     assert versions.find("reach/1").tags["gate.outcome"] == "fail"
     assert versions.champion("reach") is None
