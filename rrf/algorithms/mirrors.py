@@ -24,7 +24,8 @@ ACTOR_TERMS = (
     *("actions", "command"),
 )
 FOOT_TERMS = ("foot_height", "foot_air_time", "foot_contact", "foot_contact_forces")
-NAMES = (f"{__name__}:left_right", f"{__name__}:pendulum")  # what symmetry_cfg.mirrors may name
+NAMES = tuple(f"{__name__}:{name}" for name in ("left_right", "pendulum", "whole_body"))
+"""What symmetry_cfg.mirrors may name."""
 _SCAN_ROWS, _SCAN_COLUMNS = 11, 17  # rays across and along: 1 m by 1.6 m, one every 10 cm
 
 
@@ -99,6 +100,44 @@ def left_right(interface: Interface) -> Mapping[str, Mirror]:
     for group, width in interface.observation_dims.items():
         mirrors[group] = _of_group(group, width, list(robot["observation_names"]), terms)
     return mirrors
+
+
+def whole_body(interface: Interface) -> Mapping[str, Mirror]:
+    """Mirrors for the whole-body task of a G1 (`rrf.envs.humanoid.whole_body_env`)."""
+    driven = joints(list(interface.robot["joint_names"]))
+    names = list(interface.robot["command_names"])
+    num_arms = sum(name.endswith("_joint") for name in names)
+    arms = joints(names[:num_arms])
+    vector = SignedPermutation([0, 1, 2], [1.0, -1.0, 1.0])
+    axial = SignedPermutation([0, 1, 2], [-1.0, 1.0, -1.0])  # also roll, pitch and yaw
+    swapped = SignedPermutation([1, 0], [1.0, 1.0])
+    of_joints = chained([driven, arms])
+    proprioception = chained(
+        [
+            axial,  # angular velocity
+            SignedPermutation([0, 1], [-1.0, 1.0]),  # roll and pitch
+            SignedPermutation([0, 1], [-1.0, 1.0]),  # sine and cosine of the heading's error
+            *3 * [of_joints],  # angles, velocities, last action
+            swapped,  # gait
+            driven,  # the pose around which it acts
+        ]
+    )
+    turning = SignedPermutation([0, 1, 2], [1.0, -1.0, -1.0])  # vx, vy, vyaw
+    command = chained([arms, turning, axial, SignedPermutation([0], [1.0])])
+    feet = SignedPermutation([2, 3, 0, 1], [1.0, -1.0, 1.0, -1.0])
+    measured = [vector, axial, SignedPermutation([0], [1.0]), axial, swapped, swapped, feet]
+    actor = chained([proprioception, command])
+    frames = {
+        group: interface.observation_dims[group] // len(proprioception)
+        for group in ("history", "long_history")
+        if group in interface.observation_dims
+    }
+    return {
+        "actions": driven,
+        "actor": actor,
+        "critic": chained([actor, *measured]),
+        **{group: chained(count * [proprioception]) for group, count in frames.items()},
+    }
 
 
 def pendulum(interface: Interface) -> Mapping[str, Mirror]:

@@ -54,6 +54,7 @@ _CODES = (
             "policy.critic": ("rrf.policies.control.actor_critic:VNetwork",),
             "extensions": (
                 "rrf.algorithms.on_policy.rnd:RND",
+                "rrf.algorithms.on_policy.symmetry:Symmetry",
                 "rrf.algorithms.imitation.amp:Style",
             ),
         },

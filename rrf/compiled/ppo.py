@@ -38,6 +38,9 @@ def unsuited(ppo: typing.Any) -> str | None:
         return f"it learns on {ppo.device}"
     if torch.distributed.is_initialized():
         return "several processes learn together"
+    symmetry = ppo.cfg.symmetry_cfg
+    if symmetry is not None and symmetry.mirror_loss_coef:
+        return "it has a mirror loss"
     if num_samples < 2 * ppo.cfg.num_mini_batches:
         return "some of its mini-batches have a single sample"
     return None

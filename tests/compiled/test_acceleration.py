@@ -15,6 +15,7 @@ from rrf.algorithms.off_policy.configs import SACCfg
 from rrf.algorithms.off_policy.sac import SAC
 from rrf.algorithms.offline.configs import IQLCfg
 from rrf.algorithms.offline.iql import IQL
+from rrf.algorithms.on_policy.configs import SymmetryCfg
 from rrf.algorithms.on_policy.extension import Extension
 from rrf.algorithms.on_policy.ppo import PPO
 from rrf.compiled import acceleration
@@ -37,7 +38,13 @@ needs_compiler = pytest.mark.skipif(
     compiled_ppo.library() is None, reason="this machine has no C compiler"
 )
 _FACE = Interface({"policy": 5}, num_actions=2)
+SYMMETRY = SymmetryCfg(mirrors=f"{__name__}:turned")
 _ELU, _RELU = plain_mlp([16], "ELU"), plain_mlp([16], "ReLU")
+
+
+def turned(interface: Interface) -> dict:
+    """A mirror that turns every sign."""
+    return dict.fromkeys(("policy", "actions"), torch.neg)
 
 
 class BoldPPO(PPO):
@@ -243,6 +250,7 @@ def test_whatever_is_not_iql_itself_trains_with_its_own_code(monkeypatch):
     [
         ppo,
         lambda: ppo(rnd_cfg=RNDCfg()),
+        lambda: ppo(symmetry_cfg=SYMMETRY),
         lambda: GAILCfg(num_mini_batches=2).build(pack().build(_FACE), 4, 8, torch.Generator()),
         lambda: ModelPPOCfg(num_mini_batches=2).build(pack().build(_FACE), 4, 8, torch.Generator()),
         lambda: AMPCfg(num_mini_batches=2, observation_group="policy").build(
@@ -277,6 +285,7 @@ def test_what_the_code_was_written_for_learns_with_it(made, caplog):
             "some of its mini-batches have a single sample",
         ),
         (lambda: ppo(symmetry_cfg=None), "the code could not be compiled"),
+        (lambda: ppo(symmetry_cfg=SYMMETRY.replace(mirror_loss_coef=1.0)), "it has a mirror loss"),
     ],
 )
 def test_the_reason_is_logged_once(made, reason, caplog, monkeypatch):
@@ -294,3 +303,21 @@ def test_every_class_of_the_tables_exists():
         names += acceleration._LINEAR.values()
         assert all(isinstance(locate(name), type) for name in names)
         assert all(issubclass(locate(name), nn.Module) for name in code.networks.values())
+
+
+@needs_compiler
+def test_mirrored_samples_are_learned_from_as_torch_does():
+    """They are twice as many as those of a rollout."""
+    learned_from = []
+    for is_fused in (True, False):
+        made = ppo(symmetry_cfg=SYMMETRY)
+        if is_fused:
+            accelerate(made)
+            assert made.compiled is not None
+        samples = made.augmented(test_ppo.drawn_samples(made, 1))
+        assert len(samples) == 2 * test_ppo.num_samples(made)
+        (made.compiled or made).learn(samples)
+        learned_from.append(made.policy.state_dict())
+    found, expected = learned_from
+    for name, value in expected.items():
+        torch.testing.assert_close(found[name], value, atol=5e-5, rtol=1e-4)

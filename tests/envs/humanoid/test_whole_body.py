@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from rrf.algorithms.mirrors import whole_body as mirrors_of
 from rrf.envs.humanoid import balancer, body, command
 from rrf.envs.humanoid.proprioception import COMMAND_NAMES, Gait, History
 from rrf.envs.humanoid.whole_body_commands import RATES, Commands, limits
@@ -201,3 +202,41 @@ def test_it_can_be_drawn(env):
     np.testing.assert_allclose(data.qpos[:7], env._physics.qpos[1, :7])
     assert env.mj_model.njnt == 30
     assert body.qpos_addresses(env.mj_model, body.OBSERVED).shape == (23,)
+
+
+def test_a_mirrored_robot_sees_the_mirror_image():
+    """What the second robot sees after mirrored actions is the mirror image of the first one's."""
+    env = build(num_envs=2, physics="exact", randomises=False, first_level=0.0)
+    mirrors = mirrors_of(env.interface)
+    joints = mirrors["actions"].indices.numpy(), mirrors["actions"].signs.numpy()
+    arms = slice(len(body.DRIVEN), None)
+    q, v = env._physics.qpos, env._physics.qvel
+    at, speeds = env._observe.addresses, body.qvel_addresses(env._physics.model, body.OBSERVED)
+    flip = np.array([1.0, -1.0, -1.0, 1.0] * 2)
+    swap = np.array([4, 5, 6, 7, 0, 1, 2, 3])
+    generator = torch.Generator().manual_seed(0)
+    env._commands.goal_n15[0, 8:14] = [0.3, 0.2, -0.3, 0.1, 0.1, 0.2]
+    env._gait.phase_n2[0] = 0.4, 0.9  # the first step of all is always the right foot's
+    for _ in range(6):  # the second robot is put into the mirror image in each step
+        for values, addresses in ((q, at), (v, speeds)):
+            driven, rest = values[0, addresses][: arms.start], values[0, addresses][arms]
+            values[1, addresses[: arms.start]] = driven[joints[0]] * joints[1]
+            values[1, addresses[arms]] = rest[swap] * flip
+        q[1, :7] = q[0, :7] * [1, -1, 1, 1, -1, 1, -1]
+        v[1, :6] = v[0, :6] * [1, -1, 1, -1, 1, -1]
+        env._physics.warmstart_nv[:] = 0.0
+        env._heading_n[1] = -env._heading_n[0]
+        for name in ("goal_n15", "now_n15"):
+            command = getattr(env._commands, name)
+            command[1] = command[0] * [*8 * [1], 1, -1, -1, -1, 1, -1, 1]
+            command[1, :8] = command[0, :8][swap] * flip
+        env._commands.left_s_n[:] = env._commands.arm_left_s_n[:] = 9.0
+        env._gait.phase_n2[1] = env._gait.phase_n2[0, ::-1]
+        env._action_n15[1] = env._action_n15[0][joints[0]] * joints[1]
+        env._controls_nc[1, : arms.start] = env._controls_nc[0, : arms.start][joints[0]] * joints[1]
+        env._controls_nc[1, arms] = env._controls_nc[0, arms][swap] * flip
+        action = torch.randn(1, 15, generator=generator)
+        seen = env.step(torch.cat([action, mirrors["actions"](action)]))[0]
+        gap = (mirrors["critic"](seen["critic"][:1]) - seen["critic"][1:]).abs()
+        assert gap.max() < 0.05
+    env.close()
