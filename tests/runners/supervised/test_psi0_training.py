@@ -80,6 +80,19 @@ def test_each_row_has_features_of_an_age_that_ends_where_its_episode_begins(reco
     assert not np.array_equal(ago, other.batch(rows).observation.seen_steps_ago)
 
 
+def test_features_are_of_the_same_episode_in_a_mixture_too(recordings, tmp_path):
+    other = write_recall(tmp_path / "other", "image", 8)
+    cfg = run_cfg(recordings).replace(mixture={str(other): 1.0})
+    plain, aged = split_of(cfg).training, aged_split(cfg).training
+    rows = np.random.default_rng(0).permutation(plain.num_frames)
+    np.testing.assert_array_equal(plain.steps_since_start(rows), rows % LENGTH)
+    seen = aged.batch(rows).observation
+    assert seen.seen_steps_ago is not None
+    earlier = plain.batch(rows - seen.seen_steps_ago).observation.images["front"]
+    np.testing.assert_array_equal(seen.images["front@seen"], earlier)
+    assert ((rows - seen.seen_steps_ago) // LENGTH == rows // LENGTH).all()
+
+
 def test_what_it_looked_at_is_shifted_like_what_is_there_now(recordings):
     batch = aged_split(run_cfg(recordings)).training.batch(np.zeros(50, int))
     noise = np.random.default_rng(1).integers(0, 256, (50, 8, 8, 3), dtype=np.uint8)
