@@ -42,8 +42,8 @@ class Robot(typing.Protocol):
         """One row: what Systems 2 and 1 see."""
         ...
 
-    def drive(self, driven_15: np.ndarray, command_36: np.ndarray) -> None:
-        """Send targets of legs and waist, and those of arms and hands, which the command has."""
+    def drive(self, joints_29: np.ndarray, hands_14: np.ndarray) -> None:
+        """Send targets of the joints of `body.JOINTS` and of the hands, rad."""
         ...
 
     def halt(self, reason: str) -> None:
@@ -281,10 +281,10 @@ class Runtime:
         if self._has_system0:
             qpos, qvel = self.robot.read()
             try:
-                driven = self._system0.targets(
+                joints = self._system0.targets(
                     self._row, qpos[None], qvel[None], self.command_36[None]
                 )
-                self.robot.drive(driven[0], self.command_36)
+                self.robot.drive(joints[0], self.command_36[command.HANDS])
                 return
             except SystemDiedError as error:
                 self._has_system0 = False

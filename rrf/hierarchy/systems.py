@@ -75,7 +75,7 @@ class System0:
         self._balancer.reset(self._row, qpos[None], qvel[None])
 
     def targets(self, qpos: np.ndarray, qvel: np.ndarray, command_36: np.ndarray) -> np.ndarray:
-        """See `Balancer.targets`, for one robot: [15]."""
+        """See `Balancer.targets`, for one robot: [29]."""
         return self._balancer.targets(self._row, qpos[None], qvel[None], command_36[None])[0]
 
 

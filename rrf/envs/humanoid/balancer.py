@@ -1,4 +1,5 @@
-"""System 0 at work: turns the 36 numbers of the command into targets of legs and waist, at 50 Hz.
+"""System 0 at work: turns the 36 numbers of the command into targets of all joints but the hands',
+at 50 Hz.
 
 `PolicyBalancer` runs a trained whole-body policy on the states of any model that has the robot's 23
 joints. The numbers are approached at the speeds that it was trained with
@@ -33,7 +34,7 @@ from rrf.envs.humanoid.proprioception import (
     reference,
     wrapped,
 )
-from rrf.envs.humanoid.whole_body_commands import RATES, limits
+from rrf.envs.humanoid.whole_body_commands import ARM_RATE, RATES, limits
 
 if typing.TYPE_CHECKING:
     from rrf.envs.control_env import Interface
@@ -57,7 +58,7 @@ class Balancer(typing.Protocol):
     def targets(
         self, robots: np.ndarray, qpos_kq: np.ndarray, qvel_kv: np.ndarray, command_k36: np.ndarray
     ) -> np.ndarray:
-        """Angles that the 15 joints of `body.DRIVEN` shall go to, float64 [K, 15], rad.
+        """Angles that the 29 joints of `body.JOINTS` shall go to, float64 [K, 29], rad.
 
         Args:
             robots: Whose, int64 [K].
@@ -90,6 +91,8 @@ class PolicyBalancer:
         self._gait, self._history = Gait(num_robots), History(num_robots)
         self._action_n15 = np.zeros((num_robots, NUM_ACTIONS))
         self._command_n15 = np.zeros((num_robots, NUM_COMMAND))
+        self._arms_n14 = np.zeros((num_robots, len(command.ARM_JOINTS)))
+        self._arm_addresses = body.qpos_addresses(model, command.ARM_JOINTS)
         self._start_n = np.zeros(num_robots)  # the heading in which an episode began
         self._is_new_n = np.ones(num_robots, bool)
         self._low, self._high = limits()
@@ -100,6 +103,7 @@ class PolicyBalancer:
         self._action_n15[robots] = 0.0
         self._start_n[robots] = euler(qpos_kq[:, 3:7])[:, 2]
         self._is_new_n[robots] = True
+        self._arms_n14[robots] = qpos_kq[:, self._arm_addresses]
         now = np.zeros((len(robots), NUM_COMMAND))
         now[:, :8] = self._observe.joints(qpos_kq)[:, NUM_ACTIONS:]
         now[:, 14] = qpos_kq[:, 2]
@@ -113,6 +117,9 @@ class PolicyBalancer:
         now = self._command_n15[robots]
         now += np.clip(wanted - now, -RATES * STEP_S, RATES * STEP_S)
         self._command_n15[robots] = now
+        arms = self._arms_n14[robots]
+        arms += np.clip(command_k36[:, command.ARMS] - arms, -ARM_RATE * STEP_S, ARM_RATE * STEP_S)
+        self._arms_n14[robots] = arms
         keep = self._start_n[robots] + command_k36[:, _TARGET_YAW]
         error = wrapped(euler(qpos_kq[:, 3:7])[:, 2] - keep)
         error = np.clip(error, -MAX_HEADING_ERROR, MAX_HEADING_ERROR)
@@ -129,7 +136,7 @@ class PolicyBalancer:
         seen = self._history.groups(now, robots)
         action = self._act({name: seen[name] for name in self._groups})
         self._action_n15[robots] = np.clip(action, -20, 20)
-        return pose + ACTION_SCALE * self._action_n15[robots]
+        return np.concatenate([pose + ACTION_SCALE * self._action_n15[robots], arms], 1)
 
 
 def load_balancer(

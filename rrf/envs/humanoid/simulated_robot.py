@@ -39,8 +39,7 @@ class SimulatedRobot:
         self.joints = (*body.JOINTS, *(command.HAND_JOINTS if has_hands else ()))
         self._q = body.qpos_addresses(model, body.JOINTS)
         self._v = body.qvel_addresses(model, body.JOINTS)
-        self._legs = body.actuator_ids(model, body.DRIVEN)
-        self._arms = body.actuator_ids(model, command.ARM_JOINTS)
+        self._motors = body.actuator_ids(model, body.JOINTS)
         self._hands = body.actuator_ids(model, command.HAND_JOINTS) if has_hands else None
         self._num_substeps = round(STEP_S / model.opt.timestep)
         self.halted: str | None = None
@@ -55,12 +54,11 @@ class SimulatedRobot:
         """See `Robot.observe`."""
         return self._observe(self.model, self.data)
 
-    def drive(self, driven_15: np.ndarray, command_36: np.ndarray) -> None:
+    def drive(self, joints_29: np.ndarray, hands_14: np.ndarray) -> None:
         """See `Robot.drive`. Advances the simulation by a tick."""
-        self.data.ctrl[self._legs] = driven_15
-        self.data.ctrl[self._arms] = command_36[command.ARMS]
+        self.data.ctrl[self._motors] = joints_29
         if self._hands is not None:
-            self.data.ctrl[self._hands] = command_36[command.HANDS]
+            self.data.ctrl[self._hands] = hands_14
         self._advance()
 
     def halt(self, reason: str) -> None:

@@ -17,7 +17,9 @@ _STANDS, _UPRIGHT, _STRAIGHT, _AHEAD = 0.3, 0.4, 0.4, 0.35
 # shares of commands without walking, crouch, lean; without going sideways, or turning
 _ARM_LOW = np.array([-1.6, -0.2, -1.2, -0.6, -1.6, -1.4, -1.2, -0.6])
 _ARM_HIGH = np.array([1.0, 1.4, 1.2, 1.6, 1.0, 0.2, 1.2, 1.6])  # rad, in front of the robot
-RATES = np.array([4.0] * 8 + [2.0, 2.0, 3.0] + [1.0] * 3 + [0.25])
+ARM_RATE = 2.0
+"""rad/s; how fast the targets of the arms' joints may change."""
+RATES = np.array([ARM_RATE] * 8 + [2.0, 2.0, 3.0] + [1.0] * 3 + [0.25])
 """How fast each number of the command may change, per second. Who sends steps gets these ramps."""
 COMMAND_ARRAYS = ("goal_n15", "now_n15", "left_s_n", "arm_left_s_n")
 """Attributes of `Commands` that determine how they continue, beside their random generator."""

@@ -7,7 +7,7 @@ import torch
 from rrf.algorithms.mirrors import whole_body as mirrors_of
 from rrf.envs.humanoid import balancer, body, command
 from rrf.envs.humanoid.proprioception import COMMAND_NAMES, Gait, History
-from rrf.envs.humanoid.whole_body_commands import RATES, Commands, limits
+from rrf.envs.humanoid.whole_body_commands import ARM_RATE, RATES, Commands, limits
 from rrf.envs.humanoid.whole_body_configs import WholeBodyEnvCfg
 
 pytest.importorskip("mjlab", reason="the robot's model is in mjlab's wheel")
@@ -98,15 +98,24 @@ def test_a_balancer_does_what_the_policy_did_in_training():
         rows = [torch.as_tensor(np.asarray(observed[name])) for name in groups]
         return torch.cat(rows, 1) @ weights
 
-    model = env._physics.model
+    model = body.spec().compile()  # which has wrists, too
     robots = np.arange(4)
+
+    def whole():
+        qpos, qvel = np.zeros((4, model.nq)), np.zeros((4, model.nv))
+        qpos[:, :7], qvel[:, :6] = env._physics.qpos[:, :7], env._physics.qvel[:, :6]
+        qpos[:, body.qpos_addresses(model, body.OBSERVED)] = env._observe.joints(env._physics.qpos)
+        speeds = env._observe.velocities(env._physics.qvel)
+        qvel[:, body.qvel_addresses(model, body.OBSERVED)] = speeds
+        return qpos, qvel
+
     kept = balancer.PolicyBalancer(lambda o: act(o).numpy(), groups, model, 4)
-    kept.reset(robots, env._physics.qpos, env._physics.qvel)
+    kept.reset(robots, *whole())
     wanted = np.zeros((4, 36))
     taken = command.indices(COMMAND_NAMES)
     for _ in range(30):
         observed = env.get_observations()
-        before = env._physics.qpos.copy(), env._physics.qvel.copy()
+        before = whole()
         # the training has advanced command and gait already, which a balancer does when it is asked
         kept._gait.phase_n2 = _one_step_back(env._gait)
         kept._command_n15 = env._commands.now_n15.copy()
@@ -114,8 +123,21 @@ def test_a_balancer_does_what_the_policy_did_in_training():
         wanted[:, -1] = env._heading_n - kept._start_n
         targets = kept.targets(robots, *before, wanted)
         env.step(act(observed))
-        np.testing.assert_allclose(targets, env._controls_nc[:, :15], atol=1e-5)
+        np.testing.assert_allclose(targets[:, :15], env._controls_nc[:, :15], atol=1e-5)
     env.close()
+
+
+def test_arms_approach_what_is_commanded_no_faster_than_in_training():
+    model = body.spec().compile()
+    kept = balancer.PolicyBalancer(lambda observed: np.zeros((1, 15)), ("actor",), model, 1)
+    row, qpos, qvel = np.zeros(1, np.int64), np.zeros((1, model.nq)), np.zeros((1, model.nv))
+    qpos[:, 2], qpos[:, 3] = 0.74, 1.0
+    kept.reset(row, qpos, qvel)
+    wanted = balancer.standing_command(1)
+    wanted[:, command.ARMS] = 1.0
+    for step in range(1, 40):
+        arms = kept.targets(row, qpos, qvel, wanted)[0, 15:]
+        np.testing.assert_allclose(arms, min(1.0, step * 0.02 * ARM_RATE))
 
 
 def _one_step_back(gait: Gait) -> np.ndarray:

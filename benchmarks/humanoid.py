@@ -1,0 +1,121 @@
+"""The three levels of a humanoid: how well System 0 follows, how fast it trains and ticks.
+
+    python -m benchmarks.humanoid [ID ...] [--policy CHECKPOINT]
+
+Without `--policy`, g1-whole-body-ppo is trained first.
+"""
+
+import argparse
+import tempfile
+import time
+from pathlib import Path
+
+import mujoco
+import numpy as np
+import torch
+
+from benchmarks import harness
+from benchmarks.harness import Bench, Measure
+from benchmarks.peers import NotMeasuredError
+from rrf.envs.humanoid import body, command
+from rrf.envs.humanoid.balancer import load_balancer, standing_command
+from rrf.envs.humanoid.simulated_robot import SimulatedRobot, standing_data
+from rrf.envs.humanoid.whole_body_configs import WholeBodyEnvCfg
+from rrf.envs.mjlab.configs import MjlabEnvCfg
+from rrf.evaluation.control.configs import OF_OWN_COMMANDS
+from rrf.evaluation.cpu_time import cpu_seconds
+from rrf.evaluation.intervals import wilson
+from rrf.evaluation.results import FILE_NAME, Evaluation
+
+_IDS = {
+    "velocity_error": ("amo_velocity_error", "m/s"),
+    "height_error": ("amo_height_error_m", "m"),
+    "torso_error": ("amo_torso_error_rad", "rad"),
+}
+_WARM_UP = 10
+
+
+def env_steps(bench: Bench) -> dict:
+    """Steps of 512 robots with random actions, exact physics, beside mjlab's G1 on flat ground,
+    with mjlab's terms on native MuJoCo, too."""
+    steps = bench.size(100, 2)
+    ours = _steps(WholeBodyEnvCfg(num_envs=512, histories="none", first_level=1.0), steps)
+    peer = "mjlab's terms of Velocity-Flat-Unitree-G1 on native MuJoCo"
+    theirs = _steps(MjlabEnvCfg(task="Mjlab-Velocity-Flat-Unitree-G1", num_envs=512), steps)
+    id, unit = "g1_whole_body_env_steps_per_cpu_s", "env-steps/CPU-s"
+    return bench.compare(id, ours, unit, peer, theirs, seeds=[0])
+
+
+def _steps(cfg: WholeBodyEnvCfg | MjlabEnvCfg, num_steps: int) -> float:
+    env = cfg.build(seed=0)
+    generator = torch.Generator().manual_seed(0)
+    try:
+        for _ in range(_WARM_UP):
+            env.step(0.1 * torch.randn(env.num_envs, env.num_actions, generator=generator))
+        begun = cpu_seconds()
+        for _ in range(num_steps):
+            env.step(0.1 * torch.randn(env.num_envs, env.num_actions, generator=generator))
+        return num_steps * env.num_envs / (cpu_seconds() - begun)
+    finally:
+        env.close()
+
+
+def whole_body(bench: Bench) -> list[dict]:
+    """Errors and falls on held-out commands over their whole range: the gate's protocol."""
+    with tempfile.TemporaryDirectory() as scratch:
+        policy = bench.options.policy
+        if policy is None:
+            words = bench.size([], ["max_iterations=1"])
+            policy = harness.train("g1-whole-body-ppo", Path(scratch, "run"), words)["checkpoint"]
+        folder = Path(scratch, "evaluation")
+        words = ("eval", str(policy), "--gate", "configs/gates/g1-whole-body.yaml")
+        harness.run_rrf(*words, "--out", str(folder), "--num-videos", "0")
+        episodes = Evaluation.load(folder / FILE_NAME).episodes
+    falls = sum(episode.metrics["fall"] for episode in episodes)
+    low, high = wilson(int(falls), len(episodes))
+    print(f"{falls:.0f} of {len(episodes)} robots fell [{low:.3f}, {high:.3f}]")
+    rows = [bench.number("g1_whole_body_falls", falls / len(episodes), "of 1", seeds=[0])]
+    for name in OF_OWN_COMMANDS:
+        id, unit = _IDS[name]
+        errors = [e.metrics[name] for e in episodes if name in e.metrics]
+        rows.append(bench.number(id, float(np.mean(errors)), unit, seeds=[0]))
+    return rows
+
+
+def tick(bench: Bench) -> dict:
+    """What System 0 takes for a tick of one robot on one core: the 99th percentile."""
+    if bench.options.policy is None:
+        raise NotMeasuredError("give --policy CHECKPOINT of g1-whole-body-ppo")
+    model = body.shown_spec().compile()
+    robot = SimulatedRobot(model, standing_data(model), _unseen)
+    balancer = load_balancer(bench.options.policy, model)
+    row, wanted = np.zeros(1, np.int64), standing_command(1)
+    qpos, qvel = robot.read()
+    balancer.reset(row, qpos[None], qvel[None])
+    took = []
+    for _ in range(bench.size(2_000, 20)):
+        qpos, qvel = robot.read()
+        began = time.perf_counter()
+        joints = balancer.targets(row, qpos[None], qvel[None], wanted)
+        took.append(1000 * (time.perf_counter() - began))
+        robot.drive(joints[0], wanted[0, command.HANDS])
+    return bench.number("system0_tick_ms_p99", float(np.percentile(took, 99)), "ms", seeds=[0])
+
+
+def _unseen(model: mujoco.MjModel, data: mujoco.MjData):  # pyright: ignore[reportAttributeAccessIssue]
+    raise NotImplementedError("nobody looks here")
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--policy", type=Path, help="a checkpoint, instead of training one")
+
+
+IDS: dict[str, Measure] = {
+    "g1_whole_body_env_steps_per_cpu_s": env_steps,
+    **dict.fromkeys(["g1_whole_body_falls", *(id for id, _ in _IDS.values())], whole_body),
+    "system0_tick_ms_p99": tick,
+}
+
+
+if __name__ == "__main__":
+    harness.main("humanoid", __doc__, IDS, add_options=add_options)
