@@ -61,6 +61,8 @@ class Psi0PolicyCfg(VLMPolicyCfg):
     feature_tokens: int = 4
     """Feature vectors that System 2 sends. 1: that of all tokens, pooled. More: those of so many
     learned queries to them."""
+    pooling: typing.Literal["mean", "last"] = "mean"
+    """For one feature vector: the mean of all tokens, or the last token."""
     feature_width: int = 64
     """Width of a feature vector."""
     feature_dtype: typing.Literal["float32", "float16"] = "float32"

@@ -10,6 +10,7 @@ from rrf.data.dataset.history import Past
 from rrf.networks.configs import MLPCfg
 from rrf.policies.control.off_policy_configs import SACActorCfg
 from rrf.policies.vla.configs import PolicyCfg
+from rrf.policies.vla.psi0_configs import Psi0PolicyCfg
 
 NORMED_MLP = MLPCfg(
     hidden_features=[256, 256],
@@ -65,6 +66,12 @@ class ResidualVLACfg(PolicyCfg):
             raise ValueError(
                 "actor has an encoder, obs_normalization or an action_limit other than 1, which "
                 "the actor of a residual does not use; leave them out, and set scale instead"
+            )
+        if isinstance(self.base, Psi0PolicyCfg) and self.base.feature_period > 1:
+            raise ValueError(
+                f"the policy to correct looks at only one of {self.base.feature_period} chunks "
+                "(feature_period), but a residual sees what its base sees each time; split it and "
+                "join its parts with --feature-period 1 (rrf models split, join)"
             )
 
     def over(self, base: PolicyCfg) -> typing.Self:

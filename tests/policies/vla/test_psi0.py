@@ -13,6 +13,7 @@ from rrf.networks.configs import ImageEncoderCfg
 from rrf.networks.vlm.configs import ImageRuleCfg
 from rrf.policies.vla.configs import ValueHeadCfg
 from rrf.policies.vla.psi0_configs import FastViewCfg, Psi0PolicyCfg
+from rrf.policies.vla.residual_configs import ResidualVLACfg
 from tests.policies.vla.conftest import train_policy
 from tests.policies.vla.test_vlm import NORM_STATS, observation
 from tests.policies.vla.tiny_models import BACKBONES, heads
@@ -299,6 +300,17 @@ def test_a_period_beyond_the_limit_is_refused_before_anything_is_played():
             assert misfit_of(policy, 6) is None
     assert misfit_of(cfg.replace(control_hz=0.0), 6) is None  # not known before a training
     assert not HistoryBuffer(cfg.past)
+
+
+def test_a_residual_corrects_a_policy_that_looks_each_time():
+    with pytest.raises(ValueError, match="looks at only one of 3 chunks"):
+        ResidualVLACfg().over(psi0(feature_period=3))
+    torch.manual_seed(0)
+    policy = ResidualVLACfg().over(psi0()).build(NORM_STATS).eval()
+    sample = policy.sample(observation(), greedy=True)
+    assert np.array_equal(sample.actions, policy.base.sample(observation(), greedy=True).actions)
+    # features, age and camera, 5 of 8 numbers; the state; the chunk
+    assert sample.replay["seen"].shape == (2, 5 * 8 + 4 + 5 * 3)
 
 
 def test_a_policy_that_looks_each_time_sees_the_observation_itself():
