@@ -1,9 +1,10 @@
 """Policies in two parts at laptop size: a small Qwen3-VL as System 2, a flow-matching head as
-System 1, which sees the state and the first camera itself.
+System 1 (a diffusion transformer), which sees the state and the first camera itself.
 
 Weights are random at first and all are trained together, in minutes of one core. Another head is an
 override, e.g. `policy.head={type: rrf.policies.vla.configs:RegressionHeadCfg}` or
-`{type: rrf.policies.vla.heads.diffusion_configs:DiffusionHeadCfg}`; another System 2 likewise.
+`{type: rrf.policies.vla.heads.diffusion_configs:DiffusionHeadCfg}`; another System 2
+likewise. On recordings of humanoids see also `rrf.presets.recordings`.
 """
 
 from rrf.networks.configs import ImageEncoderCfg
@@ -19,32 +20,30 @@ from rrf.runners.supervised.configs import SupervisedRunnerCfg
 def psi0_laptop() -> SupervisedRunnerCfg:
     """On Meta-World's ten demonstrated tasks. Where it is evaluated, System 1 acts 8 times a second
     of simulated time, and System 2 looks at every third chunk: 2.7 times."""
-    head = DiTHeadCfg(dit=DiTCfg(num_layers=4, num_heads=4, head_width=32), num_noise_draws=4)
-    cfg = _in_two_parts(qwen3vl_laptop(), "psi0-laptop", max_feature_age_s=0.25, feature_period=3)
-    return cfg.replace(policy=cfg.policy.replace(head=head))
+    return _in_two_parts(qwen3vl_laptop(), "psi0-laptop", max_feature_age_s=0.25, feature_period=3)
 
 
 def psi0_gr1_laptop() -> SupervisedRunnerCfg:
-    """On 5 episodes of a simulated GR1 humanoid, with features of up to a second. Backbone and head
-    are those of gr1-sft-laptop."""
+    """On 5 episodes of a simulated GR1 humanoid, with features of up to a second."""
     return _in_two_parts(gr1_sft_laptop(), "psi0-gr1-laptop")
 
 
 def psi0_g1_laptop() -> SupervisedRunnerCfg:
-    """On one episode of a real Unitree G1, with the backbone and the head of g1-sft-laptop. Its
-    segments are shorter than a second, and so is the age of features."""
+    """On one episode of a real Unitree G1. Its segments are shorter than a second, and so is the
+    age of features."""
     return _in_two_parts(g1_sft_laptop(), "psi0-g1-laptop", max_feature_age_s=0.5)
 
 
 def _in_two_parts(cfg: SupervisedRunnerCfg, name: str, **changes) -> SupervisedRunnerCfg:
-    """The same training of a policy in two parts, with the backbone, head and chunks of `cfg`."""
+    """The same training of a policy in two parts, with the backbone and chunks of `cfg`."""
     whole = cfg.policy
     assert isinstance(whole, VLMPolicyCfg)
     policy = Psi0PolicyCfg(
         backbone=whole.backbone,
         chunk_length=whole.chunk_length,
         relative_actions=whole.relative_actions,
-        head=whole.head,
+        # an MLP narrower than the chunk (704 numbers of the GR1) could not pass the noise on
+        head=DiTHeadCfg(dit=DiTCfg(num_layers=4, num_heads=4, head_width=32), num_noise_draws=4),
         fast_view=FastViewCfg(encoder=ImageEncoderCfg(channels=[16, 32, 32, 32], out_features=64)),
         **changes,
     )
