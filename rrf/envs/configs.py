@@ -33,6 +33,9 @@ class VecEnvCfg(Cfg):
     conventions: typing.ClassVar[tuple[str, ...]] = ()
     """Fields that say what images and actions mean; a policy must be evaluated with those that it
     was trained with."""
+    in_checkpoint: typing.ClassVar[typing.Mapping[str, str]] = {}
+    """Field -> folder of a policy's checkpoint that the field is set to where the policy is played,
+    if the checkpoint has it: a part of the policy that runs inside the simulator."""
     packages: typing.ClassVar[tuple[str, ...]] = ()
     """Packages whose version decides how the simulator moves and draws. It is part of what a policy
     is evaluated under."""

@@ -65,7 +65,7 @@ class VLAProtocol(Protocol[ProtocolCfg]):
         cfg = self.cfg.here()
         policy = candidate.policy or load_policy(candidate.checkpoint, resources.device)
         cpu = cpu_seconds()
-        env = self.environment(resources.workers, renderer=resources.renderer)
+        env = self.environment(resources.workers, candidate.checkpoint, renderer=resources.renderer)
         try:
             evaluation = evaluate(
                 policy,
@@ -97,10 +97,14 @@ class VLAProtocol(Protocol[ProtocolCfg]):
         chosen = choose_for_video([e for e in evaluation.episodes if e.actions is not None], limit)
         if not chosen or self.cfg.film_camera is None:
             return []
-        return save_videos(folder, chosen, *self.pictures(chosen, VIDEO_SIZE, resources))
+        return save_videos(folder, chosen, *self.pictures(candidate, chosen, VIDEO_SIZE, resources))
 
     def pictures(
-        self, episodes: Sequence[EpisodeResult], size: int, resources: Resources
+        self,
+        candidate: Candidate,
+        episodes: Sequence[EpisodeResult],
+        size: int,
+        resources: Resources,
     ) -> tuple[list, int]:
         """Frames of episodes that this process has just run, and the frames per second.
 
@@ -116,6 +120,7 @@ class VLAProtocol(Protocol[ProtocolCfg]):
             raise ValueError(f"{self.cfg.env} has no camera that films; cameras=[…] names one")
         env = self.environment(
             0,
+            candidate.checkpoint,
             num_envs=min(_FILMED_TOGETHER, len(episodes)),
             chunk_length=1,
             image_size=size,
@@ -163,7 +168,7 @@ class VLAProtocol(Protocol[ProtocolCfg]):
         protocol = cls(played_protocol(candidate, seed, options))
         resources = Resources(workers=0, renderer=options["renderer"])
         episodes = protocol.evaluate(candidate, resources).episodes[:1]
-        frames, fps = protocol.pictures(episodes, options["size"], resources)
+        frames, fps = protocol.pictures(candidate, episodes, options["size"], resources)
         say(film(episodes[0], frames[0], fps, video or Path(str(ProtocolCfg.default_video))))
 
     def probe(self, num_steps: int) -> str:
@@ -188,11 +193,22 @@ class VLAProtocol(Protocol[ProtocolCfg]):
             env.close()
         return digest_of(digests)
 
-    def environment(self, workers: int, **changes) -> VecEnv:
-        """Build the environment in `workers` worker processes, or in this process if that is 0."""
+    def environment(self, workers: int, checkpoint: Path | None = None, **changes) -> VecEnv:
+        """Build the environment in `workers` worker processes, or in this process if that is 0.
+
+        Args:
+            checkpoint: Of the policy that is played, parts of which may run inside the simulator
+                (`VecEnvCfg.in_checkpoint`).
+        """
         from rrf.envs.process.workers import WorkerVecEnv
 
         cfg = self.cfg.environment_cfg(**changes)
+        parts = {
+            name: checkpoint / folder
+            for name, folder in cfg.in_checkpoint.items()
+            if checkpoint is not None
+        }
+        cfg = cfg.replace(**{name: str(part) for name, part in parts.items() if part.is_dir()})
         return WorkerVecEnv(cfg, workers) if workers > 0 else cfg.build()
 
     def _check_policy(self, config: Mapping) -> None:
