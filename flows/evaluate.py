@@ -10,11 +10,17 @@ from prefect import flow
 from prefect.runtime import task_run
 from pydantic import Field
 
-from flows import artifacts, commands, names, notify, slots
+from flows import artifacts, commands, names, notify, progress, slots
 from flows.steps import Word, step
 from flows.this_run import completed
+from rrf import workspace
+from rrf.evaluation.candidate import candidate_at
+from rrf.evaluation.directory import Evaluator
+from rrf.evaluation.protocols.base import Resources
+from rrf.evaluation.protocols.files import load_protocol
 from rrf.evaluation.results import REPORT, Evaluation
-from rrf.registry import links
+from rrf.registry import links, versions
+from rrf.runners.checkpoints import checkpoint
 
 PolicyName = Annotated[
     Word, Field(description="A checkpoint directory, or NAME@alias from the registry.")
@@ -38,6 +44,7 @@ def run_evaluation(
     profile: bool = False,
 ) -> str:
     """Evaluate in a separate process; returns the directory of evaluation.json, report and videos.
+    Where that is there already, no process is started, and no card waited for.
 
     `look` is the number of the gate's look, which is shown in the name of the task run. With
     `profile`, latency and memory of the policy as it is served are measured here too.
@@ -50,12 +57,33 @@ def run_evaluation(
         how = {"env": card.env, "stop_when": card.wanted}
         return commands.rrf("evaluate", "eval", policy, *words, **how)
 
-    result = slots.on_gpu(evaluate_on)
-    folder = Path(result["evaluation"])
+    folder = None if out or profile else _evaluated(policy, protocol, extra_episodes)
+    if folder:
+        progress.reporter("evaluate")(f"reused {folder}")
+    else:
+        folder = Path(slots.on_gpu(evaluate_on)["evaluation"])
     evaluation = Evaluation.load(folder)
     artifacts.show_evaluation(evaluation, folder / REPORT, links.policy_links(policy))
     artifacts.show_video(evaluation, folder)
     return str(folder)
+
+
+def _evaluated(policy: str, protocol: str, extra_episodes: int) -> Path | None:
+    """The directory in which `rrf eval` would find everything of a checkpoint done; None if it
+    would not, or would say what is wrong.
+    """
+    if versions.is_reference(policy):
+        return None
+    try:
+        candidate = candidate_at(checkpoint.find(workspace.home() / policy), policy)
+        cfg = load_protocol(protocol)
+        cfg.check_kind(candidate.kind, policy)
+        evaluator = Evaluator(cfg.here().extended(extra_episodes), Resources())
+        folder = evaluator.folder(candidate)
+        done = evaluator.finished(candidate, folder) and (folder / REPORT).is_file()
+    except (ValueError, OSError, ImportError):
+        return None
+    return folder if done else None
 
 
 @flow(

@@ -8,9 +8,11 @@ FOLDER/
     report.html          all of this for people (`rrf.evaluation.reports`)
 """
 
+import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -28,14 +30,19 @@ Showing = Callable[[str, int], AbstractContextManager[OnEpisode]]
 Say = Callable[[str], None]
 
 
+@contextlib.contextmanager
+def _silently(title: str, total: int) -> Iterator[OnEpisode]:
+    yield lambda *_: None
+
+
 @dataclasses.dataclass(frozen=True)
 class Evaluator:
     """Evaluates policies under one protocol and reuses episodes that were evaluated before."""
 
     protocol: BaseProtocolCfg
     resources: Resources
-    showing: Showing
-    say: Say
+    showing: Showing = _silently
+    say: Say = logging.getLogger(__name__).info
     """Called with each line of text for the user."""
 
     @functools.cached_property
