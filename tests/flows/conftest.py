@@ -1,6 +1,7 @@
 """A copy of this checkout in a temporary directory, with its services running."""
 
 import base64
+import contextlib
 import json
 import os
 import shutil
@@ -16,7 +17,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from infra import ports
+from infra import ports, services
+from rrf import processes
 from tests.waiting import wait_for
 
 ROOT = Path(__file__).parents[2]
@@ -151,13 +153,45 @@ def copy_checkout(target: Path) -> Path:
     return target
 
 
-@pytest.fixture(scope="module")
-def server():
-    """Prefect's own server for tests; it computes also while nobody asks it."""
-    from prefect.testing.utilities import prefect_test_harness  # imports all of the server
+@pytest.fixture(scope="package")
+def prefect_api(tmp_path_factory) -> Iterator[str]:
+    """The address of a server as Prefect starts it for tests, one for all modules: to start it
+    takes ten CPU-seconds. It computes also while nobody asks it.
+    """
+    home, port = tmp_path_factory.mktemp("prefect"), ports.free()
+    command = [sys.executable, "-m", "uvicorn", "--factory", "prefect.server.api.server:create_app"]
+    command += ["--host", ports.HOST, "--port", str(port), "--log-level", "error"]
+    env = {"PREFECT_HOME": str(home), "PREFECT_UI_ENABLED": "0"}
+    env |= {"PREFECT__SERVER_EPHEMERAL": "1", "PREFECT__SERVER_FINAL": "1"}
+    api, log = f"http://{ports.HOST}:{port}/api", home / "server.log"
+    with log.open("wb") as file:
+        process = processes.start(command, cwd=home, env=env, stdout=file)
+    try:
+        wait_for(
+            lambda: services.is_healthy(f"{api}/health") or processes.has_ended(process),
+            found=log.read_text,
+        )
+        yield api
+    finally:
+        processes.stop(process, grace_s=10)
 
-    with prefect_test_harness(server_startup_timeout=120):
+
+@pytest.fixture(scope="module")
+def server(prefect_api) -> Iterator[None]:
+    """Flows of this process run on the server of `prefect_api`."""
+    from prefect.context import _temporary_global_settings_context, get_settings_context
+    from prefect.events.worker import EventsWorker
+    from prefect.logging.handlers import APILogWorker
+    from prefect.settings import PREFECT_API_URL, temporary_settings
+
+    with (
+        temporary_settings({PREFECT_API_URL: prefect_api}),
+        _temporary_global_settings_context(get_settings_context()),  # for the threads of tests
+    ):
         yield
+        with contextlib.suppress(RuntimeError):  # nothing was logged
+            APILogWorker.instance().drain()
+        EventsWorker.drain_all()
 
 
 @pytest.fixture(scope="module")
