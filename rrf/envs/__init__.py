@@ -9,6 +9,7 @@ ENVS = Lookup(
     {
         "aloha": "rrf.envs.aloha.configs:AlohaCfg",
         "calvin": "rrf.envs.calvin.configs:CalvinCfg",
+        "g1-table": "rrf.envs.humanoid.configs:HumanoidCfg",
         "isaaclab": "rrf.envs.isaaclab.configs:IsaacLabCfg",
         "libero": "rrf.envs.libero.configs:LiberoCfg",
         "libero-plus": "rrf.envs.libero.configs:LiberoPlusCfg",

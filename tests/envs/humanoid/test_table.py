@@ -1,0 +1,204 @@
+"""The G1 at its table, carried by a stand-in for its whole-body policy."""
+
+import mujoco
+import numpy as np
+import pytest
+
+from rrf.envs.humanoid import command, hands, kinematics, scene, success, tasks
+from rrf.envs.humanoid.configs import HumanoidCfg
+from rrf.envs.vec_env import ExpertVecEnv, InitialState
+
+pytest.importorskip("mjlab", reason="the robot's model is in mjlab's wheel")
+
+from rrf.envs.humanoid import body
+from tests.envs.humanoid.floating import FloatingCfg
+
+ONE_OF_EACH = (
+    "walk-to-table",
+    "touch-red-cube-left",
+    "push-green-cube-left",
+    "push-blue-cube-forward",
+    "pick-yellow-cylinder",
+    "place-red-cube-blue",
+)
+
+
+@pytest.fixture(scope="module")
+def env():
+    built = FloatingCfg(num_envs=2, chunk_length=1, cameras=[], objects=True).build()
+    yield built
+    built.close()
+
+
+def played(env, state: InitialState, slot: int = 0) -> tuple[np.ndarray, bool]:
+    """The states that the expert visits, and whether it solves the task."""
+    seen = [env.reset([state], [slot]).state]
+    while True:
+        step = env.step(env.expert_action(slot)[None, None], [slot])
+        seen.append(step.observation.state)
+        if step.success[0] or step.truncated[0]:
+            return np.concatenate(seen), bool(step.success[0])
+
+
+def test_hands_weigh_what_unitrees_do_and_have_its_joints():
+    bare, robot = body.spec(), body.spec()
+    hands.attach(robot)
+    without, model = bare.compile(), robot.compile()
+    # a hand with its wrist link is 0.780 kg, mjlab's wrist with its rubber hand 0.254576 kg
+    one = 0.457415 + 0.0862366 + 3 * 0.0588507 + 3 * 0.0203063
+    gained = model.body_mass.sum() - without.body_mass.sum()
+    assert gained == pytest.approx(2 * (one - 0.254576), abs=1e-6)
+    assert model.njnt - without.njnt == model.nu - without.nu == 14
+    for name, low, high in zip(command.HAND_JOINTS, command.LOW, command.HIGH, strict=False):
+        np.testing.assert_allclose(model.joint(name).range, [low, high], atol=1e-6)
+        assert model.actuator(name).trnid[0] == model.joint(name).id
+
+
+def test_the_right_hand_is_the_mirror_image_of_the_left_one():
+    robot = body.spec()
+    hands.attach(robot)
+    model = robot.compile()
+    data = mujoco.MjData(model)
+    data.qpos[body.qpos_addresses(model, command.HAND_JOINTS)] = 0.3 * np.array(
+        [1, 1, 1, -1, -1, -1, -1, 1, -1, -1, 1, 1, 1, 1]
+    )
+    mujoco.mj_forward(model, data)
+    for finger in ("thumb_2", "middle_1", "index_1"):
+        left, right = (data.body(f"{side}_hand_{finger}_link") for side in command.SIDES)
+        np.testing.assert_allclose(left.xipos * (1, -1, 1), right.xipos, atol=2e-4)
+
+
+@pytest.mark.slow
+def test_hands_stay_finite_under_ten_seconds_of_random_targets():
+    robot = body.spec()
+    hands.attach(robot)
+    robot.body("pelvis").pos = [0, 0, 2]
+    robot.delete(robot.joint("floating_base_joint"))
+    model = robot.compile()
+    data, random = mujoco.MjData(model), np.random.default_rng(3)
+    motors = body.actuator_ids(model, command.HAND_JOINTS)
+    for _ in range(100):
+        data.ctrl[motors] = random.uniform(command.LOW[command.HANDS], command.HIGH[command.HANDS])
+        mujoco.mj_step(model, data, 20)
+        assert np.abs(data.qvel).max() < 60
+    assert not data.warning.number.any()
+
+
+def test_instructions_name_verb_colour_shape_and_hand():
+    assert len(tasks.TASKS) == 73
+    texts = [task.instruction for task in tasks.TASKS.values()]
+    assert len(set(texts)) == 73
+    assert tasks.TASKS["touch-red-cube-left"].instruction == "touch the red cube with the left hand"
+    assert tasks.TASKS["push-blue-cube-forward"].instruction == "push the blue cube forward"
+    assert tasks.TASKS["place-red-cube-blue"].instruction == "place the red cube on the blue plate"
+
+
+def test_layouts_are_drawn_from_task_seed_and_index_and_things_are_apart():
+    for name in ONE_OF_EACH:
+        task = tasks.TASKS[name]
+        drawn = [
+            scene.layout(task, InitialState(name, seed, i)) for seed in (1, 2) for i in range(8)
+        ]
+        assert scene.layout(task, InitialState(name, 1, 0)) == drawn[0]
+        assert len({str(each) for each in drawn}) == 16
+        for each in drawn:
+            places = [place[:2] for place in (*each.objects.values(), *each.plates.values())]
+            gaps = [
+                np.hypot(a - c, b - d) for a, b in places for c, d in places if (a, b) != (c, d)
+            ]
+            assert min(gaps) >= 0.14
+            assert not task.object or task.object in each.objects
+
+
+def test_an_arm_reaches_a_place_on_the_table():
+    world = scene.World()
+    data = mujoco.MjData(world.model)
+    world.begin(data, scene.layout(tasks.TASKS["pick-red-cube"], InitialState("", 1, 0)))
+    down = np.array([0.0, 0.0, -1.0])
+    for side, sign in (("left", 1), ("right", -1)):
+        arm = kinematics.Arm(world.model, side)
+        turn = kinematics.facing(side, np.array([1.0, 0.0, -0.3]), down)
+        goal = data.qpos[:3] + np.array([0.3, 0.18 * sign, 0.1])
+        angles, off = arm.solve(data, goal, turn)
+        assert off < 0.004
+        data.qpos[arm.qpos] = angles
+        mujoco.mj_forward(world.model, data)
+        np.testing.assert_allclose(arm.place(data), goal, atol=0.004)
+
+
+@pytest.mark.slow
+def test_experts_solve_a_task_of_each_verb(env):
+    assert isinstance(env, ExpertVecEnv)
+    for name in ONE_OF_EACH:
+        assert sum(played(env, InitialState(name, 7, i))[1] for i in range(4)) >= 3, name
+
+
+def test_an_episode_depends_on_its_initial_state_alone(env):
+    state = InitialState("touch-blue-ball-right", 5, 3)
+    seen, is_solved = played(env, state)
+    env.reset([InitialState("pick-green-ball", 1, 1)], [1])
+    env.step(np.zeros((1, 1, 36)), [1])
+    again, _ = played(env, state, 1)
+    assert is_solved
+    assert np.array_equal(seen, again)
+
+
+def test_the_other_hand_and_the_other_object_solve_nothing(env):
+    state = InitialState("touch-blue-ball-right", 5, 3)
+    played(env, state)
+    episode = env._episodes[0]
+    other = tasks.Task("touch", "blue", "ball", hand="left")
+    assert success.is_met(episode.task, env.world, episode.data, episode.start)
+    assert not success.is_met(other, env.world, episode.data, episode.start)
+    thing = next(name for name in episode.start.objects if name != "blue_ball")
+    episode.data.joint(thing).qpos[0] += 0.05  # it was knocked aside
+    assert not success.is_met(episode.task, env.world, episode.data, episode.start)
+
+
+def test_a_fall_ends_the_episode_unsolved(env):
+    env.reset([InitialState("walk-to-table", 1, 0)], [0])
+    env._episodes[0].data.qpos[3:7] = [np.cos(1.2), 0.0, np.sin(1.2), 0.0]  # 2.4 rad forward
+    step = env.step(np.zeros((1, 1, 36)), [0])
+    assert step.extras["fell"].all()
+    assert step.truncated.all()
+    assert not step.success.any()
+    assert step.extras["log"]["episode/fell"] == 1.0
+
+
+def test_a_state_is_what_the_robot_measures(env):
+    state = env.reset([InitialState("pick-red-cube", 4, 2)], [0]).state[0]
+    assert state.shape == (sum(env.cfg.state_parts.values()),) == (177,)
+    np.testing.assert_allclose(state[86:89], [0, 0, -1], atol=1e-6)
+    assert state[92] == 0.0
+    episode = env._episodes[0]
+    x, y, _ = episode.start.objects["red_cube"]
+    places = state[129:165].reshape(12, 3)
+    assert np.count_nonzero(places.any(1)) == 3
+    away = np.hypot(x - episode.data.qpos[0], y - episode.data.qpos[1])
+    red_cube = places[scene.OBJECTS.index("red_cube")]
+    assert np.hypot(*red_cube[:2]) == pytest.approx(away, abs=1e-5)
+    assert red_cube[2] == pytest.approx(scene.TABLE_TOP + 0.035, abs=1e-5)
+
+
+def test_an_action_may_have_some_signals_only():
+    env = FloatingCfg(num_envs=1, chunk_length=1, cameras=[], signals=["vx", "vy"]).build()
+    env.reset([InitialState("walk-to-table", 1, 0)])
+    env.step(np.array([[[1.0, 0.0]]]))
+    sent = env._episodes[0].command
+    rest = scene.resting_command()
+    assert sent[32] == pytest.approx(0.8)
+    assert np.array_equal(np.delete(sent, [32, 33]), np.delete(rest, [32, 33]))
+    env.close()
+
+
+def test_what_is_wrong_with_a_config_is_said(tmp_path):
+    with pytest.raises(ValueError, match="no camera 'egg'; did you mean 'ego'"):
+        HumanoidCfg(cameras=["egg"])
+    with pytest.raises(ValueError, match="no signal 'vz'"):
+        HumanoidCfg(signals=["vz"])
+    with pytest.raises(ValueError, match="action_repeat=3 must divide 50"):
+        HumanoidCfg(action_repeat=3)
+    with pytest.raises(ValueError, match=r"no whole-body policy in .*rrf train g1-whole-body-ppo"):
+        HumanoidCfg(system0=str(tmp_path)).build()
+    with pytest.raises(ValueError, match=r"no the G1's table task 'pick-red-cub'.*pick-red-cube"):
+        HumanoidCfg().check_task("pick-red-cub")
