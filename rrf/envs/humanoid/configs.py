@@ -1,6 +1,7 @@
 """The config of the G1 at its table. Imports no simulator."""
 
 import hashlib
+import math
 import typing
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -27,10 +28,10 @@ _MANIFEST = "manifest.json"  # of every checkpoint: the digests of its files
 class HumanoidCfg(VecEnvCfg):
     """A Unitree G1 with three-fingered hands in front of a table, in parallel slots.
 
-    An action is a command (`rrf.envs.humanoid.command`): -1 and 1 are the limits of each signal. A
-    whole-body policy drives legs and waist at 50 Hz so that the body follows it; arms and hands are
-    driven to the commanded angles. An episode ends with success, with the horizon, or unsolved when
-    the robot falls.
+    An action is a command (`rrf.envs.humanoid.command`), in its units, clipped to the limits of
+    each signal. A whole-body policy drives the body at 50 Hz so that it follows; hands are driven
+    to the commanded angles. An episode ends with success, with the horizon, or unsolved when the
+    robot falls.
     """
 
     simulator: typing.ClassVar[str] = "the G1's table"
@@ -38,6 +39,8 @@ class HumanoidCfg(VecEnvCfg):
     has_expert: typing.ClassVar[bool] = True
     conventions: typing.ClassVar[tuple[str, ...]] = ("signals", "objects")
     control_hz: typing.ClassVar[int] = CONTROL_HZ
+    action_limit: typing.ClassVar[float] = math.pi
+    in_checkpoint: typing.ClassVar[Mapping[str, str]] = {"system0": "system0"}
     noisy_dimensions: typing.ClassVar[tuple[int, ...]] = tuple(range(36))[command.ARMS]
 
     action_repeat: int = 5

@@ -230,8 +230,8 @@ class World:
         model = self.model
         self.joints = body.qpos_addresses(model, JOINTS)
         self.dofs = body.qvel_addresses(model, JOINTS)
-        self.driven = body.actuator_ids(model, body.DRIVEN)
-        self.commanded = body.actuator_ids(model, (*HAND_JOINTS, *ARM_JOINTS))
+        self.body = body.actuator_ids(model, body.JOINTS)
+        self.hands = body.actuator_ids(model, HAND_JOINTS)
         self._motors = body.actuator_ids(model, JOINTS)
         self._objects = {name: model.joint(name) for name in OBJECTS}
         self._plates = {c: int(model.body(f"{c}_plate").mocapid[0]) for c in COLORS}

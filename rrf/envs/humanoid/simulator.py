@@ -1,8 +1,8 @@
 """The G1 at its table as a vector environment, simulated by MuJoCo in this process.
 
 An action is a command at `50 / action_repeat` Hz. In each of its ticks System 0
-(`rrf.envs.humanoid.balancer.Balancer`) answers with the targets of legs and waist, and MuJoCo makes
-four steps of 5 ms.
+(`rrf.envs.humanoid.balancer.Balancer`) answers with the targets of all joints but the hands', and
+MuJoCo makes four steps of 5 ms.
 
 The state is what the robot measures: the angles and velocities of its 43 joints (`scene.JOINTS`),
 the direction of gravity and the angular velocity in the pelvis' frame, its heading since the
@@ -114,8 +114,7 @@ class HumanoidVecEnv:
 
             episode.expert = Expert(self.world, episode.task, episode.start, 1 / self.fps)
         wanted = episode.expert.command(episode.data)
-        low, high = command.LOW, command.HIGH
-        return (2 * (wanted - low) / (high - low) - 1).astype(np.float32)[self._signals]
+        return np.clip(wanted, command.LOW, command.HIGH).astype(np.float32)[self._signals]
 
     def close(self) -> None:
         """See `VecEnv.close`."""
@@ -147,10 +146,9 @@ class HumanoidVecEnv:
         rewards = np.zeros(self.chunk_length, np.float32)
         low, high = command.LOW[self._signals], command.HIGH[self._signals]
         needed = max(1, round(HOLD_S[episode.task.verb] * self.fps))
-        for number, action in enumerate(np.clip(chunk, -1, 1)):
-            wanted = episode.command.copy()
-            wanted[self._signals] = low + (action + 1) / 2 * (high - low)
-            episode.command = wanted
+        for number, action in enumerate(np.clip(chunk, low, high)):
+            episode.command = episode.command.copy()
+            episode.command[self._signals] = action
             self._act(slot, episode)
             episode.num_actions += 1
             holds = not episode.has_fallen and is_met(
@@ -168,10 +166,10 @@ class HumanoidVecEnv:
     def _act(self, slot: int, episode: _Episode) -> None:
         """Hold the command for `action_repeat` ticks, or until the robot falls."""
         world, data = self.world, episode.data
-        data.ctrl[world.commanded] = episode.command[: len(world.commanded)]
+        data.ctrl[world.hands] = episode.command[command.HANDS]
         robot = np.array([slot])  # one at a time: a batch of others would change the last digits
         for _ in range(self.cfg.action_repeat):
-            data.ctrl[world.driven] = self._balancer.targets(
+            data.ctrl[world.body] = self._balancer.targets(
                 robot, data.qpos[None], data.qvel[None], episode.command[None]
             )[0]
             mujoco.mj_step(world.model, data, self._num_substeps)

@@ -9,7 +9,7 @@ import numpy as np
 
 from rrf.config import configclass
 from rrf.envs.humanoid import body, scene
-from rrf.envs.humanoid.command import NAMES
+from rrf.envs.humanoid.command import ARMS, NAMES
 from rrf.envs.humanoid.configs import HumanoidCfg
 from rrf.envs.humanoid.simulator import HumanoidVecEnv
 
@@ -66,7 +66,7 @@ class Floating:
         mujoco.mju_quat2Vel(turn, way, 1.0)
         data.qvel[:3] = speed[:3] + _PER_S * (goal[:3] - data.qpos[:3])
         data.qvel[3:6] = np.array([0.0, 0.0, speed[3]]) + _PER_S * turn  # in the pelvis' frame
-        return pose
+        return np.concatenate([pose, command[ARMS]])
 
 
 class FloatingVecEnv(HumanoidVecEnv):
