@@ -7,8 +7,12 @@ override, e.g. `policy.head={type: rrf.policies.vla.configs:RegressionHeadCfg}` 
 likewise. On recordings of humanoids see also `rrf.presets.recordings`.
 """
 
+from rrf.envs.humanoid.configs import INSTRUCTIONS as TABLE
 from rrf.networks.configs import ImageEncoderCfg
 from rrf.networks.dit_configs import DiTCfg
+from rrf.networks.vlm.configs import TokenizerCfg
+from rrf.networks.vocabulary import vocabulary_of
+from rrf.policies.vla.configs import GaussianHeadCfg
 from rrf.policies.vla.heads.dit_configs import DiTHeadCfg
 from rrf.policies.vla.psi0_configs import FastViewCfg, Psi0PolicyCfg
 from rrf.policies.vla.vlm_configs import VLMPolicyCfg
@@ -32,6 +36,35 @@ def psi0_g1_laptop() -> SupervisedRunnerCfg:
     """On one episode of a real Unitree G1. Its segments are shorter than a second, and so is the
     age of features."""
     return _in_two_parts(g1_sft_laptop(), "psi0-g1-laptop", max_feature_age_s=0.5)
+
+
+def psi0_g1_table() -> SupervisedRunnerCfg:
+    """On demonstrations of a simulated G1 with hands at its table, recorded through a System 0.
+    System 1 acts twice a second, in chunks of five commands, and System 2 looks once a second."""
+    cfg = qwen3vl_laptop()
+    assert isinstance(cfg.policy, VLMPolicyCfg)
+    backbone = cfg.policy.backbone.replace(
+        tokenizer=TokenizerCfg(words=vocabulary_of(TABLE.values())),
+        hidden_size=64,
+        num_layers=2,
+        num_heads=2,
+        num_kv_heads=1,
+        intermediate_size=192,
+        vision_depth=2,
+        vision_width=64,
+        vision_heads=2,
+        vision_intermediate=128,
+        patch_size=8,
+        deepstack=[0],
+    )
+    policy = cfg.policy.replace(backbone=backbone)
+    cfg = _in_two_parts(
+        cfg.replace(dataset="g1-table-demo", policy=policy.replace(chunk_length=5)),
+        "psi0-g1-table",
+        feature_period=2,
+    )
+    policy = cfg.policy.replace(head=GaussianHeadCfg())  # half the time of a flow's on a CPU
+    return cfg.replace(policy=policy, instructions=None, max_steps=3000, batch_size=64)
 
 
 def _in_two_parts(cfg: SupervisedRunnerCfg, name: str, **changes) -> SupervisedRunnerCfg:
