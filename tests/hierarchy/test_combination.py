@@ -6,6 +6,8 @@ from typer.testing import CliRunner
 
 from rrf import atomic
 from rrf.cli import app
+from rrf.envs.vec_env import InitialState
+from rrf.evaluation.protocols.files import load_protocol
 from rrf.hierarchy import combination
 from rrf.registry import lineage_graph
 from rrf.runners.checkpoints import checkpoint, parts
@@ -13,6 +15,7 @@ from rrf.runners.checkpoints.control import load_control_policy
 from rrf.runners.checkpoints.deployable import copy_deployable, deployable_digest, load_lineage
 from tests.hierarchy.conftest import written
 from tests.policies.vla.test_psi0 import acted, observation
+from tests.repository.structure import ROOT
 
 
 @pytest.fixture(scope="module")
@@ -94,3 +97,19 @@ def test_a_policy_without_two_parts_or_without_a_system_0_is_refused(upper, syst
     system2, _ = parts.split(upper, tmp_path / "parts")
     with pytest.raises(ValueError, match="System 2 alone"):
         combination.combine(system2, system0, tmp_path / "out")
+
+
+def test_a_protocol_plays_a_combination_with_its_own_system_0(
+    combined, upper, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("RRF_HOME", str(tmp_path))
+    protocol = load_protocol(ROOT / "configs/protocols/g1-table.yaml").build()
+    env = protocol.environment(0, combined, cameras=[])
+    assert env.cfg.system0 == str(combined / "system0")
+    state = InitialState("walk-to-table", 4242, 0)
+    env.reset([state], [0])
+    step = env.step(np.zeros((1, 5, 36), np.float32), [0])
+    assert np.isfinite(step.observation.state).all()
+    env.close()
+    with pytest.raises(ValueError, match="no whole-body policy in"):
+        protocol.environment(0, upper, cameras=[])  # which has none, and there is none to share
