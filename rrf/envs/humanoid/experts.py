@@ -34,13 +34,14 @@ _OPEN = (0.0, -0.7, 0.6, -0.75, -0.2, -0.75, -0.2)
 _GRIP = (0.0, 0.0, 0.8, -1.42, -0.2, -1.42, -0.2)
 _FIST = (0.0, 0.3, 0.6, -1.45, -0.3, -1.45, -0.3)
 _LEAN = 0.2  # rad, the torso's pitch at the table
-_OVER_M, _GRASP_M, _LIFT_M = 0.10, 0.008, 0.14  # the hand's height above the middle of the object
+_OVER_M, _GRASP_M, _LIFT_M = 0.12, 0.008, 0.14  # the hand's height above the middle of the object
 _TOUCH_M = -0.01
 _BESIDE_M = {"left": (-0.03, -0.12), "right": (-0.03, 0.12), "forward": (-0.12, 0.0)}
 _ALONG = {"left": (0.0, 1.0), "right": (0.0, -1.0), "forward": (1.0, 0.0)}
 _FAST_M_S, _CARRY_M_S, _SLOW_M_S, _LOWER_M_S = 0.35, 0.2, 0.15, 0.1
 _NEAR_M, _AT_M = 0.02, 0.012
-_MAX_RAD_S = 3.0  # of a joint
+_STAND_M = 0.12  # no steps for less: they move the hand more than they help it
+_MAX_RAD_S = 1.8  # of a joint
 _TURNS_WITH_ARM, _TILT = 0.6, 0.3  # rad; the fingers point down a little
 _DOWN = np.array([0.0, 0.0, -1.0])
 
@@ -81,7 +82,7 @@ class Expert:
             left = 0.0 if abs(left) < 0.08 else left
         cos, sin = math.cos(angle), math.sin(angle)
         vx, vy = cos * ahead + sin * left, -sin * ahead + cos * left
-        if math.hypot(ahead, left) < 0.05:
+        if math.hypot(ahead, left) < (_STAND_M if self._arm else 0.05):
             vx = vy = 0.0
         turn = -self._start.robot[2]  # the table is straight ahead where the heading is 0
         return {
