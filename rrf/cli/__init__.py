@@ -34,6 +34,7 @@ from rrf.cli.config_import import import_config
 from rrf.cli.evaluation import eval_
 from rrf.cli.exchange import export, import_
 from rrf.cli.gc import gc
+from rrf.cli.hierarchy import hierarchy
 from rrf.cli.init import init
 from rrf.cli.listing import complete_target, presets, runs
 from rrf.cli.metrics import metrics
@@ -65,6 +66,7 @@ app.command("eval")(with_result_file(eval_))
 app.command()(compare)
 app.command()(with_result_file(play))
 app.command()(with_result_file(record))
+app.command()(hierarchy)
 app.command()(serve)
 app.add_typer(logs.app, name="logs")
 app.command()(profile)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from rrf import atomic
 from rrf.envs.humanoid import body, command
+from rrf.hierarchy.configs import HierarchyCfg, SystemCfg
 from rrf.hierarchy.interfaces import check_fits, sent_by, taken_by
 from rrf.policies.vla.psi0_configs import Psi0PolicyCfg
 from rrf.runners.checkpoints import checkpoint
@@ -64,3 +65,21 @@ def system0_of(path: Path) -> Path:
             "CHECKPOINT --out DIRECTORY"
         )
     return path / SYSTEM0
+
+
+def hierarchy_of(path: Path) -> HierarchyCfg:
+    """A combination at the rates that its policy is evaluated at: a chunk when the last one is
+    over, and System 2 at each `feature_period`-th.
+
+    Raises:
+        ValueError: If it is no combination.
+    """
+    policy, system0 = checkpoint.deployed_cfg(path), system0_of(path)
+    assert isinstance(policy, Psi0PolicyCfg)
+    system1_hz = policy.control_hz / policy.chunk_length
+    return HierarchyCfg(
+        system2=SystemCfg(policy=str(path), hz=system1_hz / policy.feature_period),
+        system1=SystemCfg(policy=str(path), hz=system1_hz),
+        system0=SystemCfg(policy=str(system0), hz=1 / load_interface(system0).step_dt),
+        chunk_hz=policy.control_hz,
+    )

@@ -103,9 +103,16 @@ def _check_rates(cfg: HierarchyCfg, policy: Psi0PolicyCfg, interface: Interface)
 
 
 def play_simulated(
-    cfg: HierarchyCfg, robot: Robot, seconds: float, log: Callable[[str, dict], None] | None = None
+    cfg: HierarchyCfg,
+    robot: Robot,
+    seconds: float,
+    log: Callable[[str, dict], None] | None = None,
+    on_tick: Callable[[Runtime], bool] | None = None,
 ) -> Played:
     """Play on a simulated clock; the same start gives the same episode.
+
+    Args:
+        on_tick: Called after each tick; true ends the run.
 
     Raises:
         ValueError: As `check` does.
@@ -135,6 +142,8 @@ def play_simulated(
         began = time.perf_counter()
         runtime.tick()
         took.append(time.perf_counter() - began)
+        if on_tick and on_tick(runtime):
+            break
     return _played(runtime, took)
 
 
@@ -144,11 +153,13 @@ def play(
     seconds: float,
     log: Callable[[str, dict], None] | None = None,
     on_start: Callable[[dict[str, int]], None] | None = None,
+    on_tick: Callable[[Runtime], bool] | None = None,
 ) -> Played:
     """Play on a real clock, each system in a process of its own.
 
     Args:
         on_start: Is told the process ids: system2, system1, system0.
+        on_tick: Called after each tick; true ends the run. Its time counts for the tick.
 
     Raises:
         ValueError: As `check` does.
@@ -168,13 +179,16 @@ def play(
             cfg, robot, system2, system1, system0,
             policy.action_names, policy.max_feature_age_s, log,
         )  # fmt: skip
-        return _played(runtime, _keep_time(runtime, round(seconds * cfg.system0.hz)))
+        ticks = round(seconds * cfg.system0.hz)
+        return _played(runtime, _keep_time(runtime, ticks, on_tick))
     finally:
         for system in systems.values():
             system.close()
 
 
-def _keep_time(runtime: Runtime, ticks: int) -> list[float]:
+def _keep_time(
+    runtime: Runtime, ticks: int, on_tick: Callable[[Runtime], bool] | None
+) -> list[float]:
     """Run the ticks at their times; what each took, in s."""
     period, took = 1 / runtime.cfg.system0.hz, []
     begin = time.perf_counter()
@@ -184,7 +198,10 @@ def _keep_time(runtime: Runtime, ticks: int) -> list[float]:
             time.sleep(early)
         began = time.perf_counter()
         runtime.tick(is_late=began - due > _LATE_S)
+        is_over = on_tick is not None and on_tick(runtime)
         took.append(time.perf_counter() - began)
+        if is_over:
+            break
     return took
 
 

@@ -33,6 +33,8 @@ class Robot(typing.Protocol):
 
     joints: Collection[str]
     """Those that have a motor."""
+    resting: np.ndarray
+    """The command, float64 [36], under which it stands when an episode begins."""
 
     def read(self) -> tuple[np.ndarray, np.ndarray]:
         """Positions [36] and velocities [35] of pelvis and joints, as in `body.spec`'s model."""
@@ -40,6 +42,10 @@ class Robot(typing.Protocol):
 
     def observe(self) -> Observation:
         """One row: what Systems 2 and 1 see."""
+        ...
+
+    def told(self, command_36: np.ndarray) -> None:
+        """The command has changed, for robots that see the last one."""
         ...
 
     def drive(self, joints_29: np.ndarray, hands_14: np.ndarray) -> None:
@@ -169,10 +175,11 @@ class Runtime:
         self.counts = Counts()
         self.stopped: Stop | None = None
         self._has_system0 = True
-        self.command_36 = standing_command(1)[0]
+        self.command_36 = self.robot.resting.copy()
         for name, value in self.cfg.held.items():
             self.command_36[command.NAMES.index(name)] = value
-        self._features: np.ndarray | None = None
+        self.features: np.ndarray | None = None
+        self.joints_29: np.ndarray | None = None
         self._seen_at = self._asked_at = 0
         self._chunk: np.ndarray | None = None
         self._chunk_at = self._chunk_asked_at = 0
@@ -233,7 +240,7 @@ class Runtime:
                 self._system2.ask(now, observation)
                 self._take_features(now)
         self._take_chunk(now)
-        if self._features is not None and now % self._ticks1 == 0:
+        if self.features is not None and now % self._ticks1 == 0:
             age_s = self.feature_age_s
             counts.oldest_features_s = max(counts.oldest_features_s, age_s)
             if age_s > self._max_age_s * (1 + 1e-6):
@@ -248,13 +255,13 @@ class Runtime:
             else:
                 observation = observation or self.robot.observe()
                 self._chunk_asked_at = now
-                self._system1.ask(now, self._features, age_s, observation)
+                self._system1.ask(now, self.features, age_s, observation)
                 self._take_chunk(now)
         self._follow_chunk(now)
 
     def _take_features(self, now: int) -> None:
         if (features := self._system2.answer(now)) is not None:
-            self._features, self._seen_at = features, self._asked_at
+            self.features, self._seen_at = features, self._asked_at
             self.counts.answers["system2"] += 1
 
     def _take_chunk(self, now: int) -> None:
@@ -275,7 +282,10 @@ class Runtime:
             self.stop(f"System 1 has sent nothing for {over_s:.2f} s after the end of its chunk")
             return
         sent = self._chunk[min(index, len(self._chunk) - 1)]
-        self.command_36[self._sends] = sent
+        if not np.array_equal(self.command_36[self._sends], sent):
+            self.command_36 = self.command_36.copy()
+            self.command_36[self._sends] = sent
+            self.robot.told(self.command_36)
 
     def _lowest_level(self) -> None:
         if self._has_system0:
@@ -284,6 +294,7 @@ class Runtime:
                 joints = self._system0.targets(
                     self._row, qpos[None], qvel[None], self.command_36[None]
                 )
+                self.joints_29 = joints[0]
                 self.robot.drive(joints[0], self.command_36[command.HANDS])
                 return
             except SystemDiedError as error:

@@ -14,7 +14,7 @@ import numpy as np
 
 from rrf.data.schema import Observation
 from rrf.envs.humanoid import body, command
-from rrf.envs.humanoid.balancer import STEP_S
+from rrf.envs.humanoid.balancer import STEP_S, standing_command
 
 _HOLD_SOFTNESS = 0.3  # share of the stiffness with which a robot holds that has no System 0
 
@@ -41,6 +41,7 @@ class SimulatedRobot:
         self._v = body.qvel_addresses(model, body.JOINTS)
         self._motors = body.actuator_ids(model, body.JOINTS)
         self._hands = body.actuator_ids(model, command.HAND_JOINTS) if has_hands else None
+        self.resting = standing_command(1)[0]
         self._num_substeps = round(STEP_S / model.opt.timestep)
         self.halted: str | None = None
         """Why the robot stopped without System 0."""
@@ -53,6 +54,9 @@ class SimulatedRobot:
     def observe(self) -> Observation:
         """See `Robot.observe`."""
         return self._observe(self.model, self.data)
+
+    def told(self, command_36: np.ndarray) -> None:
+        """See `Robot.told`."""
 
     def drive(self, joints_29: np.ndarray, hands_14: np.ndarray) -> None:
         """See `Robot.drive`. Advances the simulation by a tick."""

@@ -25,6 +25,7 @@ import numpy as np
 from rrf.data.schema import Observation
 from rrf.envs.humanoid import command, scene, tasks
 from rrf.envs.humanoid.configs import CONTROL_HZ, HumanoidCfg
+from rrf.envs.humanoid.simulated_robot import SimulatedRobot
 from rrf.envs.humanoid.success import HOLD_S, is_met
 from rrf.envs.slots import Slots
 from rrf.envs.vec_env import InitialState, Step, check_actions
@@ -116,6 +117,10 @@ class HumanoidVecEnv:
         wanted = episode.expert.command(episode.data)
         return np.clip(wanted, command.LOW, command.HIGH).astype(np.float32)[self._signals]
 
+    def held_actions(self, task: tasks.Task) -> int:
+        """Actions in a row after which the condition of a task must hold."""
+        return max(1, round(HOLD_S[task.verb] * self.fps))
+
     def close(self) -> None:
         """See `VecEnv.close`."""
         self._slots.close()
@@ -123,6 +128,12 @@ class HumanoidVecEnv:
         if self._renderer is not None:
             self._renderer.close()
             self._renderer = None
+
+    def robot(self, env_id: int) -> "TableRobot":
+        """The robot of a running slot, for the runtime of a hierarchy: tick by tick."""
+        (slot,) = self._slots.check([env_id])
+        self._slots.check_running([slot])
+        return TableRobot(self, slot)
 
     def data(self, env_id: int) -> mujoco.MjData:
         """MuJoCo's state of a slot, to look at."""
@@ -145,7 +156,7 @@ class HumanoidVecEnv:
         began, is_solved, is_over = episode.num_actions, False, False
         rewards = np.zeros(self.chunk_length, np.float32)
         low, high = command.LOW[self._signals], command.HIGH[self._signals]
-        needed = max(1, round(HOLD_S[episode.task.verb] * self.fps))
+        needed = self.held_actions(episode.task)
         for number, action in enumerate(np.clip(chunk, low, high)):
             episode.command = episode.command.copy()
             episode.command[self._signals] = action
@@ -228,3 +239,38 @@ def _balancer(cfg: HumanoidCfg, world: scene.World) -> "Balancer":
     from rrf.envs.humanoid.balancer import load_balancer
 
     return load_balancer(cfg.system0_folder(), world.model, cfg.num_envs)
+
+
+class TableRobot(SimulatedRobot):
+    """The robot of a slot, which sees what a policy of its environment sees. The environment does
+    not step it meanwhile.
+    """
+
+    def __init__(self, env: HumanoidVecEnv, slot: int):
+        self._env, self._slot, self._ticks = env, slot, 0
+        self._episode = env._episodes[slot]
+        super().__init__(env.world.model, self._episode.data, self._see)
+        self.resting = self._episode.command.copy()
+        self.solved_at: int | None = None
+        """The tick at which the task was solved."""
+
+    def _see(self, model: mujoco.MjModel, data: mujoco.MjData) -> Observation:
+        return self._env._observe([self._slot])
+
+    def drive(self, joints_29: np.ndarray, hands_14: np.ndarray) -> None:
+        """See `Robot.drive`."""
+        super().drive(joints_29, hands_14)
+        self._ticks += 1
+        if self._ticks % self._env.cfg.action_repeat:
+            return
+        episode, world = self._episode, self._env.world
+        world.park(self.data, episode.start)
+        mujoco.mj_forward(self.model, self.data)
+        holds = not self.has_fallen and is_met(episode.task, world, self.data, episode.start)
+        episode.num_met = episode.num_met + 1 if holds else 0
+        if self.solved_at is None and episode.num_met >= self._env.held_actions(episode.task):
+            self.solved_at = self._ticks
+
+    def told(self, command_36: np.ndarray) -> None:
+        """Note the command that it is under, which is a part of what it sees."""
+        self._episode.command = command_36

@@ -1,0 +1,88 @@
+"""`rrf hierarchy`: plays three systems on one clock, at the table of the simulated G1."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def hierarchy(
+    policy: Annotated[
+        str,
+        typer.Argument(
+            help="A combination that `rrf models join --system0` wrote, NAME@champion, or a YAML "
+            "file of a HierarchyCfg."
+        ),
+    ],
+    task: Annotated[str, typer.Option(help="A task of g1-table.")] = "pick-red-cube",
+    index: Annotated[int, typer.Option(help="Number of the initial state.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the initial states.")] = 4242,
+    seconds: Annotated[float, typer.Option(help="How long to play.")] = 15.0,
+    real_time: Annotated[
+        bool,
+        typer.Option(help="Three processes and a real clock, instead of a simulated one."),
+    ] = False,
+    video: Annotated[
+        Path | None, typer.Option(help="Video file to write, with the three signals beside.")
+    ] = None,
+    log: Annotated[
+        Path | None, typer.Option(help="File to which events are appended, as JSON lines.")
+    ] = None,
+) -> None:
+    """Play three systems on one clock at the table of the simulated G1.
+
+    Counts ticks that began late, questions that found the last one unanswered, and the age of the
+    oldest features. A system that dies or is late beyond its limits ends in a safe stop.
+    """
+    from rrf.cli.policy_reference import locate
+    from rrf.config import read_yaml
+    from rrf.envs.humanoid.configs import HumanoidCfg
+    from rrf.envs.vec_env import InitialState
+    from rrf.hierarchy.combination import hierarchy_of
+    from rrf.hierarchy.configs import HierarchyCfg
+    from rrf.hierarchy.film import Film
+    from rrf.hierarchy.play import JsonLog, play, play_simulated
+
+    if policy.endswith((".yaml", ".yml")):
+        cfg = HierarchyCfg.from_dict(read_yaml(Path(policy)))
+        cfg = cfg.replace(
+            **{
+                name: system.replace(policy=str(locate(system.policy)[0]))
+                for name in ("system2", "system1", "system0")
+                for system in [getattr(cfg, name)]
+            }
+        )
+    else:
+        cfg = hierarchy_of(locate(policy)[0])
+    env = HumanoidCfg(
+        num_envs=1,
+        chunk_length=1,
+        cameras=["ego", "outside"],
+        system0=str(Path(cfg.system0.policy).resolve()),
+        image_size=64,
+    ).build()
+    try:
+        env.reset([InitialState(task, seed, index)], [0])
+        robot, events = env.robot(0), JsonLog(log) if log else None
+        film = Film(env, robot, video)
+        typer.echo(f"playing {task}, initial state {index}, for {seconds:g} s")
+        run = play if real_time else play_simulated
+        played = run(cfg, robot, seconds, events, on_tick=film.look)
+        film.close()
+        if events:
+            events.close()
+    finally:
+        env.close()
+    solved = robot.solved_at
+    ending = f"solved after {solved / cfg.system0.hz:.1f} s" if solved else "not solved"
+    if played.stopped:
+        ending += f"; stopped at {played.stopped.tick / cfg.system0.hz:.1f} s: "
+        ending += played.stopped.reason
+    typer.echo(
+        f"{ending}; {played.ticks} ticks, {played.late_ticks} late, "
+        f"{sum(played.late_requests.values())} late questions, oldest features "
+        f"{played.oldest_features_s:.2f} s; a tick took {played.timing.p50_ms:.1f} ms, the 99th "
+        f"percentile {played.timing.p99_ms:.1f} ms"
+    )
+    if video:
+        typer.echo(f"video {video}")
