@@ -78,11 +78,10 @@ class Expert:
         """The part of the body: keep, or come to, the place in front of the table."""
         angle = self._world.heading(data)
         ahead, left = PELVIS_AHEAD - data.qpos[0], -data.qpos[1]
-        if self._task.verb != "walk":
-            left = 0.0 if abs(left) < 0.08 else left
+        left = 0.0 if abs(left) < (0.08 if self._arm else 0.18) else left
         cos, sin = math.cos(angle), math.sin(angle)
         vx, vy = cos * ahead + sin * left, -sin * ahead + cos * left
-        if math.hypot(ahead, left) < (_STAND_M if self._arm else 0.05):
+        if math.hypot(ahead, left) < _STAND_M:
             vx = vy = 0.0
         turn = -self._start.robot[2]  # the table is straight ahead where the heading is 0
         return {

@@ -3,7 +3,8 @@
 A task is solved when its condition has held for `HOLD_S` seconds without a break while the other
 things stand where they stood:
 
-    walk   the pelvis is in front of the table (15 cm), turned to it (0.25 rad) and still (0.15 m/s)
+    walk   the pelvis is in front of the table (15 cm, 25 cm aside), turned to it (0.25 rad) and
+           still (0.15 m/s)
     touch  the named hand touches the object, the other one does not
     push   the cube is 6 cm further in the direction, at most 5 cm aside, and on the table
     pick   the object is 8 cm above where it lay, and a hand touches it
@@ -26,7 +27,7 @@ HOLD_S: Mapping[Verb, float] = {"walk": 0.5, "touch": 0.1, "push": 0.1, "pick": 
 """For how long the condition must hold, s."""
 PELVIS_AHEAD = 0.0
 """Where the pelvis should stand (x) to reach what is on the table, m."""
-_IN_FRONT_M, _FACING_RAD, _STILL_M_S = 0.15, 0.25, 0.15
+_IN_FRONT_M, _BESIDE_M, _FACING_RAD, _STILL_M_S = 0.15, 0.25, 0.25, 0.15
 _PUSHED_M, _ASIDE_M, _LIFTED_M, _ON_PLATE_M = 0.06, 0.05, 0.08, 0.05
 _RESTS_M, _RESTS_M_S = 0.012, 0.1
 MOVED_M = 0.03
@@ -44,7 +45,9 @@ def is_met(task: Task, world: World, data: mujoco.MjData, start: Layout) -> bool
 def _has_walked(task: Task, world: World, data: mujoco.MjData, start: Layout) -> bool:
     x, y = data.qpos[:2] - (PELVIS_AHEAD, 0.0)
     speed = math.hypot(*data.qvel[:2])
-    is_there = max(abs(x), abs(y)) < _IN_FRONT_M and abs(world.heading(data)) < _FACING_RAD
+    is_there = (
+        abs(x) < _IN_FRONT_M and abs(y) < _BESIDE_M and abs(world.heading(data)) < _FACING_RAD
+    )
     return bool(is_there and speed < _STILL_M_S)
 
 
