@@ -8,6 +8,7 @@ likewise. On recordings of humanoids see also `rrf.presets.recordings`.
 """
 
 from rrf.envs.humanoid.configs import INSTRUCTIONS as TABLE
+from rrf.envs.humanoid.configs import HumanoidCfg
 from rrf.networks.configs import ImageEncoderCfg
 from rrf.networks.dit_configs import DiTCfg
 from rrf.networks.vlm.configs import TokenizerCfg
@@ -18,7 +19,15 @@ from rrf.policies.vla.psi0_configs import FastViewCfg, Psi0PolicyCfg
 from rrf.policies.vla.vlm_configs import VLMPolicyCfg
 from rrf.presets.qwen import qwen3vl_laptop
 from rrf.presets.recordings import g1_sft_laptop, gr1_sft_laptop
+from rrf.presets.vla_rl import other_simulator_grpo
 from rrf.runners.supervised.configs import SupervisedRunnerCfg
+from rrf.runners.vla_rl.configs import VLARLRunnerCfg
+
+_SHOWN = (
+    *("walk-to-table", "touch-red-cube-left", "push-green-cube-left", "push-red-cube-right"),
+    *("pick-red-cube", "place-red-cube-blue"),
+)
+"""Tasks of the table that the demonstrations are of."""
 
 
 def psi0_laptop() -> SupervisedRunnerCfg:
@@ -65,6 +74,23 @@ def psi0_g1_table() -> SupervisedRunnerCfg:
     )
     policy = cfg.policy.replace(head=GaussianHeadCfg())  # half the time of a flow's on a CPU
     return cfg.replace(policy=policy, instructions=None, max_steps=3000, batch_size=64)
+
+
+def psi0_g1_table_grpo() -> VLARLRunnerCfg:
+    """GRPO of a policy of psi0-g1-table, through System 0 as it is; set `init_from` to it."""
+    cfg, whole = other_simulator_grpo(), psi0_g1_table().policy
+    return cfg.replace(
+        experiment_name="psi0-g1-table-grpo",
+        policy=whole.replace(head=GaussianHeadCfg(persistent_share=0.3, temperature=0.3)),
+        env=HumanoidCfg(
+            num_envs=16,
+            chunk_length=whole.chunk_length,
+            max_episode_steps=150,
+            horizons={name: 60 for name in _SHOWN if not name.startswith(("pick", "place"))},
+        ),
+        tasks=list(_SHOWN),
+        worker_timeout_s=120.0,
+    )
 
 
 def _in_two_parts(cfg: SupervisedRunnerCfg, name: str, **changes) -> SupervisedRunnerCfg:
