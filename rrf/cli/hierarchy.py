@@ -57,7 +57,7 @@ def hierarchy(
     env = HumanoidCfg(
         num_envs=1,
         chunk_length=1,
-        cameras=["ego", "outside"],
+        cameras=["ego"],
         system0=str(Path(cfg.system0.policy).resolve()),
         image_size=64,
     ).build()

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from rrf.envs.humanoid import body
+from rrf.envs.rendering.renderers import Renderer, choose_renderer, make_renderer
 from rrf.envs.rendering.video import caption, enlarge, write_video
 from rrf.hierarchy.picture import panel
 from rrf.hierarchy.runtime import Runtime
@@ -26,6 +27,7 @@ class Film:
     def __init__(self, env: "HumanoidVecEnv", robot: "TableRobot", path: Path | None):
         self._env, self._robot, self._path = env, robot, path
         self._frames: list[np.ndarray] = []
+        self._renderer: Renderer | None = None
         self._joints = body.qpos_addresses(robot.model, body.JOINTS)
 
     def look(self, runtime: Runtime) -> bool:
@@ -38,7 +40,14 @@ class Film:
 
     def _frame(self, runtime: Runtime) -> np.ndarray:
         images = self._robot.observe()
-        outside, ego = (enlarge(images.images[name][0], _SIZE) for name in ("outside", "ego"))
+        if self._renderer is None:
+            world, size = self._env.world, (_SIZE, _SIZE)
+            name = choose_renderer("warp", _SIZE, "cpu")
+            self._renderer = make_renderer(
+                name, world.spec, world.model, ["outside"], size, 1, "cpu"
+            )
+        [[outside]] = self._renderer.render([self._robot.data])
+        ego = enlarge(images.images["ego"][0], _SIZE)
         signals = panel(runtime, self._robot.data.qpos[self._joints], _SIZE)
         seconds = runtime.counts.ticks / runtime.cfg.system0.hz
         whole = np.concatenate([outside, ego, signals], axis=1)
@@ -46,5 +55,7 @@ class Film:
 
     def close(self) -> None:
         """Write the video."""
+        if self._renderer is not None:
+            self._renderer.close()
         if self._path and self._frames:
             write_video(self._path, self._frames, _FPS)

@@ -44,7 +44,7 @@ def written(folder, **changes):
     bounds = {name: 0.0 if name == "mean" else 1.0 for name in NAMES} | {"min": -1.0, "q01": -1.0}
     stats = {
         key: {name: [value] * size for name, value in bounds.items()} | {"count": [10]}
-        for key, size in (("observation.state", 4), ("action", width))
+        for key, size in (("observation.state", cfg.state_dim), ("action", width))
     }
     torch.manual_seed(1)
     policy = cfg.build(stats)
