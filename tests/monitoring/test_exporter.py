@@ -35,7 +35,7 @@ from rrf.monitoring.registry import Registry
 from rrf.monitoring.servers import Servers
 from rrf.registry import ledger as ledgers
 from rrf.registry import listing, night_record, promotion
-from tests.flows.conftest import server  # noqa: F401 (a fixture)
+from tests.flows.conftest import prefect_api, server  # noqa: F401 (fixtures)
 from tests.people import no_keys, people  # noqa: F401 (fixtures)
 from tests.registry.conftest import (
     NAME,
