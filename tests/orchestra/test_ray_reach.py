@@ -43,7 +43,8 @@ def refusing_port():
 @pytest.fixture
 def no_cluster(monkeypatch, tmp_path):
     """No cluster that `auto` finds; the folder in which Ray notes the address of the latest one."""
-    if any("gcs_server" in process.name() for process in psutil.process_iter()):
+    running = [process.info["name"] or "" for process in psutil.process_iter(["name"])]
+    if any("gcs_server" in name for name in running):
         pytest.skip("a Ray cluster runs on this machine, which 'auto' finds")
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
