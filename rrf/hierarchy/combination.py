@@ -8,7 +8,7 @@ combination: it has to be evaluated, and promoted, as one.
 from pathlib import Path
 
 from rrf import atomic
-from rrf.envs.humanoid import body, command
+from rrf.envs.humanoid import scene
 from rrf.hierarchy.configs import HierarchyCfg, SystemCfg
 from rrf.hierarchy.interfaces import check_fits, sent_by, taken_by
 from rrf.policies.vla.psi0_configs import Psi0PolicyCfg
@@ -20,8 +20,6 @@ from rrf.runners.checkpoints.deployable import (
     deployable_digest,
     load_lineage,
 )
-
-_JOINTS = (*body.JOINTS, *command.HAND_JOINTS)
 
 
 def combine(upper: Path, system0: Path, out: Path) -> Path:
@@ -40,7 +38,7 @@ def combine(upper: Path, system0: Path, out: Path) -> Path:
     policy.require_system1()
     policy.require_system2()
     load_control_policy(system0)  # its files are whole
-    check_fits(sent_by(policy, {}), taken_by(load_interface(system0), _JOINTS))
+    check_fits(sent_by(policy, {}), taken_by(load_interface(system0), scene.JOINTS))
     lineage = load_lineage(upper).replace(
         parent_checkpoint=deployable_digest(upper), system0_checkpoint=deployable_digest(system0)
     )

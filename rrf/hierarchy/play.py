@@ -14,14 +14,13 @@ from pathlib import Path
 
 import numpy as np
 
-from rrf.data.schema import Observation
 from rrf.envs.control_env import Interface
 from rrf.envs.humanoid import body
 from rrf.envs.humanoid.balancer import load_balancer
 from rrf.hierarchy.configs import HierarchyCfg
 from rrf.hierarchy.interfaces import check_fits, sent_by, taken_by
 from rrf.hierarchy.runtime import Robot, Runtime, Simulated, Stop
-from rrf.hierarchy.systems import Remote, RemoteBalancer, System1, System2
+from rrf.hierarchy.systems import Remote, RemoteBalancer, System1, System2, plain
 from rrf.policies.vla.psi0_configs import Psi0PolicyCfg
 from rrf.runners.checkpoints import checkpoint
 from rrf.runners.checkpoints.control import load_interface
@@ -119,19 +118,16 @@ def play_simulated(
     """
     policy = check(cfg, robot.joints)
     system2, system1 = System2(cfg.system2.policy), System1(cfg.system1.policy)
-
-    def see(seen: Observation) -> np.ndarray:
-        return system2.see(dict(seen.images), seen.state, seen.instruction[0])
-
-    def act(features: np.ndarray, age_s: float, seen: Observation) -> np.ndarray:
-        return system1.act(features, age_s, dict(seen.images), seen.state, seen.instruction[0])
-
     hz = cfg.system0.hz
     runtime = Runtime(
         cfg,
         robot,
-        Simulated(see, round(cfg.system2.latency_s * hz)),
-        Simulated(act, round(cfg.system1.latency_s * hz)),
+        Simulated(
+            lambda *question: system2.see(*plain(question)), round(cfg.system2.latency_s * hz)
+        ),
+        Simulated(
+            lambda *question: system1.act(*plain(question)), round(cfg.system1.latency_s * hz)
+        ),
         load_balancer(cfg.system0.policy, body.spec().compile()),
         policy.action_names,
         policy.max_feature_age_s,

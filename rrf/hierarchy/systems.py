@@ -119,7 +119,7 @@ class Remote(_InProcess):
     def ask(self, tick: int, *question: typing.Any) -> None:
         """See `Asked.ask`."""
         try:
-            self.child.send(self._method, *_plain(question))
+            self.child.send(self._method, *plain(question))
         except ChildProcessError as error:
             raise SystemDiedError(str(error)) from error
         self._is_busy = True
@@ -161,7 +161,7 @@ class RemoteBalancer(_InProcess):
             raise SystemDiedError(str(error)) from error
 
 
-def _plain(question: tuple) -> list:
+def plain(question: tuple) -> list:
     """A question as plain data: an observation as its images, state and instruction."""
     values: list[typing.Any] = []
     for value in question:

@@ -30,9 +30,9 @@ from rrf.envs.humanoid.proprioception import (
     History,
     Proprioception,
     euler,
+    heading_error,
     moves,
     reference,
-    wrapped,
 )
 from rrf.envs.humanoid.whole_body_commands import ARM_RATE, RATES, limits
 
@@ -42,8 +42,6 @@ if typing.TYPE_CHECKING:
 STEP_S = 0.02
 """Seconds between two calls of `Balancer.targets`."""
 _LOADER = "rrf.runners.checkpoints.control:load_control_policy"
-MAX_HEADING_ERROR = 0.5
-"""rad; a policy sees no larger error of the heading."""
 _TAKEN = command.indices([*COMMAND_NAMES])
 _TARGET_YAW = command.NAMES.index("target_yaw")
 
@@ -121,8 +119,7 @@ class PolicyBalancer:
         arms += np.clip(command_k36[:, command.ARMS] - arms, -ARM_RATE * STEP_S, ARM_RATE * STEP_S)
         self._arms_n14[robots] = arms
         keep = self._start_n[robots] + command_k36[:, _TARGET_YAW]
-        error = wrapped(euler(qpos_kq[:, 3:7])[:, 2] - keep)
-        error = np.clip(error, -MAX_HEADING_ERROR, MAX_HEADING_ERROR)
+        error = heading_error(qpos_kq, keep)
         self._gait.advance(STEP_S, moves(now, error), robots)
         pose = reference(now, self._gait, robots)
         frame = self._observe(
@@ -200,5 +197,5 @@ def standing_command(num_robots: int) -> np.ndarray:
     """The command to stand still with the arms in their default pose and open hands, [N, 36]."""
     rest = np.zeros((num_robots, len(command.COMMAND)))
     rest[:, command.ARMS] = body.default_pose(command.ARM_JOINTS)
-    rest[:, command.NAMES.index("height")] = 0.74
+    rest[:, command.NAMES.index("height")] = body.TALL
     return rest

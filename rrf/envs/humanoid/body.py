@@ -76,10 +76,17 @@ _SOLE = ((-0.05, 0.02), (-0.05, -0.02), (0.12, 0.03), (0.12, -0.03))  # x, y of 
 _SOLE_Z, _SOLE_RADIUS = -0.025, 0.01
 _WAIST_PITCH_LIMIT = 0.45  # rad; beyond it the pelvis leans, too
 _WAIST_ROLL_LIMIT = 0.45
+_DIVERGED = (
+    mujoco.mjtWarning.mjWARN_BADQPOS,
+    mujoco.mjtWarning.mjWARN_BADQVEL,
+    mujoco.mjtWarning.mjWARN_BADQACC,
+)
 MIN_HEIGHT = 0.36
 """Height of the pelvis, in m, below which the robot has fallen."""
 MAX_TILT = 1.0
 """Angle of the pelvis from upright, in rad, beyond which the robot has fallen."""
+TALL = 0.74
+"""Height of the pelvis, in m, at which the robot stands that is told nothing else."""
 JOINTS = (*DRIVEN, *ARM_JOINTS)
 """All 29 joints of `spec`, in the model's order."""
 
@@ -209,6 +216,12 @@ def has_fallen(qpos_nq: np.ndarray) -> np.ndarray:
     """Who has fallen, bool [N], by the place and orientation of the pelvis."""
     upright_n = 1 - 2 * np.square(qpos_nq[:, 4:6]).sum(1)  # cosine of the tilt
     return (qpos_nq[:, 2] < MIN_HEIGHT) | (upright_n < np.cos(MAX_TILT))
+
+
+def is_lost(data: mujoco.MjData) -> bool:
+    """Whether the robot of a state has fallen, or its physics has no finite numbers any more."""
+    diverged = any(data.warning[kind].number for kind in _DIVERGED)
+    return bool(diverged or has_fallen(data.qpos[None])[0])
 
 
 def qpos_addresses(model: mujoco.MjModel, joints: tuple[str, ...]) -> np.ndarray:

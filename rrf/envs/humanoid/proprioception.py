@@ -33,6 +33,7 @@ _UNSEEN = ("ankle_pitch", "ankle_roll", "waist_roll", "waist_pitch")  # AMO hide
 _STRIDES_HZ = 1.3
 _DOUBLE_STANCE = 0.25  # the phase of a foot in the middle of its stance
 _NEAR = 0.05
+_MAX_HEADING_ERROR = 0.5  # rad
 _LIFT = 0.2  # rad; draws the foot up by some 5 cm
 _SWAY = 0.1  # rad, of the legs
 _LEG_M = 0.65  # from the hip to the sole
@@ -49,9 +50,15 @@ def euler(quat_n4: np.ndarray) -> np.ndarray:
     return np.stack([roll, pitch, yaw], 1)
 
 
-def wrapped(angle: np.ndarray) -> np.ndarray:
+def wrapped(angle: np.ndarray | float) -> np.ndarray:
     """Angles in [-pi, pi)."""
     return np.remainder(angle + np.pi, 2 * np.pi) - np.pi
+
+
+def heading_error(qpos_nq: np.ndarray, keep_n: np.ndarray) -> np.ndarray:
+    """The heading of robots minus the one to keep, [N], rad, as far as a policy sees it."""
+    error_n = wrapped(euler(qpos_nq[:, 3:7])[:, 2] - keep_n)
+    return np.clip(error_n, -_MAX_HEADING_ERROR, _MAX_HEADING_ERROR)
 
 
 class Gait:

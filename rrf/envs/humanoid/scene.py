@@ -50,11 +50,6 @@ _PARKED = (-40.0, 0.0, 1.0)
 _GAP, _PLATE_GAP, _PUSH_GAP = 0.14, 0.14, 0.22
 """Smallest distance of what lies on the table."""
 _FAR_START = ((-0.9, -0.25, -0.3), (-0.4, 0.25, 0.3))
-_DIVERGED = (
-    mujoco.mjtWarning.mjWARN_BADQPOS,
-    mujoco.mjtWarning.mjWARN_BADQVEL,
-    mujoco.mjtWarning.mjWARN_BADQACC,
-)
 JOINTS = (*body.JOINTS, *HAND_JOINTS)
 """The 43 joints in the order in which a state has them."""
 _CAMERA_POS, _CAMERA_PITCH = (0.0576235, 0.01753, 0.42987), 0.8307767
@@ -341,13 +336,6 @@ def gravity(data: mujoco.MjData) -> np.ndarray:
     """The direction of gravity in the pelvis' frame, [3]: (0, 0, -1) upright."""
     w, x, y, z = data.qpos[3:7]
     return np.array([2 * (w * y - x * z), -2 * (w * x + y * z), 2 * (x * x + y * y) - 1])
-
-
-def has_fallen(data: mujoco.MjData) -> bool:
-    """Whether the pelvis is too low or leans too far (`body.MIN_HEIGHT`, `body.MAX_TILT`), or the
-    physics has no finite numbers any more."""
-    diverged = any(data.warning[kind].number for kind in _DIVERGED)
-    return bool(diverged or body.has_fallen(data.qpos[None])[0])
 
 
 def _heading(quat: np.ndarray) -> float:

@@ -78,14 +78,14 @@ class SimulatedRobot:
     @property
     def has_fallen(self) -> bool:
         """See `Robot.has_fallen`."""
-        return bool(body.has_fallen(self.data.qpos[None])[0])
+        return body.is_lost(self.data)
 
     def _advance(self) -> None:
         for _ in range(self._num_substeps):
             mujoco.mj_step(self.model, self.data)
 
 
-def standing_data(model: mujoco.MjModel, height: float = 0.74) -> mujoco.MjData:
+def standing_data(model: mujoco.MjModel, height: float = body.TALL) -> mujoco.MjData:
     """A state in which the robot of a model stands still at the origin, looking along x."""
     data = mujoco.MjData(model)
     data.qpos[2], data.qpos[3] = height, 1.0

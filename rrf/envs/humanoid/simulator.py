@@ -23,8 +23,9 @@ import mujoco
 import numpy as np
 
 from rrf.data.schema import Observation
-from rrf.envs.humanoid import command, scene, tasks
+from rrf.envs.humanoid import body, command, scene, tasks
 from rrf.envs.humanoid.configs import CONTROL_HZ, HumanoidCfg
+from rrf.envs.humanoid.proprioception import wrapped
 from rrf.envs.humanoid.simulated_robot import SimulatedRobot
 from rrf.envs.humanoid.success import HOLD_S, is_met
 from rrf.envs.slots import Slots
@@ -184,7 +185,7 @@ class HumanoidVecEnv:
                 robot, data.qpos[None], data.qvel[None], episode.command[None]
             )[0]
             mujoco.mj_step(world.model, data, self._num_substeps)
-            if scene.has_fallen(data):
+            if body.is_lost(data):
                 episode.has_fallen = True
                 break
         world.park(data, episode.start)
@@ -207,8 +208,7 @@ class HumanoidVecEnv:
 
     def _state(self, episode: _Episode) -> np.ndarray:
         world, data = self.world, episode.data
-        turned = world.heading(data) - episode.start.robot[2]
-        turned = (turned + np.pi) % (2 * np.pi) - np.pi
+        turned = wrapped(world.heading(data) - episode.start.robot[2])
         parts = [
             data.qpos[world.joints],
             data.qvel[world.dofs],

@@ -12,7 +12,6 @@ from rrf.envs.humanoid.proprioception import COMMAND_NAMES
 _SIGNALS = {signal.name: signal for signal in command.COMMAND}
 _VELOCITY, _TORSO, _HEIGHT = slice(8, 11), slice(11, 14), 14
 _ARMS = slice(0, len(body.PROXIMAL))
-_TALL = 0.74  # m, where a robot walks that is told nothing else
 _STANDS, _UPRIGHT, _STRAIGHT, _AHEAD = 0.3, 0.4, 0.4, 0.35
 # shares of commands without walking, crouch, lean; without going sideways, or turning
 _ARM_LOW = np.array([-1.6, -0.2, -1.2, -0.6, -1.6, -1.4, -1.2, -0.6])
@@ -37,7 +36,7 @@ def limits() -> tuple[np.ndarray, np.ndarray]:
 def resting() -> np.ndarray:
     """The command to stand still, [15]."""
     rest = np.zeros(len(COMMAND_NAMES))
-    rest[_ARMS], rest[_HEIGHT] = body.default_pose(body.PROXIMAL), _TALL
+    rest[_ARMS], rest[_HEIGHT] = body.default_pose(body.PROXIMAL), body.TALL
     return rest
 
 
@@ -84,7 +83,7 @@ class Commands:
         speed = 0.5 + 0.5 * level
         goal[:, _VELOCITY] = speed * share[:, _VELOCITY]
         goal[:, _TORSO], goal[:, _HEIGHT] = drawn[:, _TORSO], drawn[:, _HEIGHT]
-        goal[rng.random(num) < _UPRIGHT, _HEIGHT] = _TALL
+        goal[rng.random(num) < _UPRIGHT, _HEIGHT] = body.TALL
         goal[rng.random(num) < _STRAIGHT, _TORSO] = 0.0
         goal[rng.random(num) < _AHEAD, 9] = 0.0  # vy
         goal[rng.random(num) < _AHEAD, 10] = 0.0  # vyaw

@@ -17,7 +17,7 @@ from tensordict import TensorDict
 
 from rrf.envs.control_env import EnvState, Interface, OfRslRl, check_actions
 from rrf.envs.humanoid import body, command
-from rrf.envs.humanoid.balancer import MAX_HEADING_ERROR, STEP_S
+from rrf.envs.humanoid.balancer import STEP_S
 from rrf.envs.humanoid.proprioception import (
     ACTION_SCALE,
     COMMAND_NAMES,
@@ -30,6 +30,7 @@ from rrf.envs.humanoid.proprioception import (
     History,
     Proprioception,
     euler,
+    heading_error,
     moves,
     reference,
     wrapped,
@@ -89,7 +90,6 @@ class WholeBodyEnv(OfRslRl):
         self._push_left_s = np.zeros(n)
         self._length_n = np.zeros(n, np.int64)
         self._errors_n3 = np.zeros((n, 3))  # sums over the episode
-        self._held: np.ndarray | None = None
         self._motion: Motion | None = None
         self._last_terms: dict[str, np.ndarray] = {}
         dims = {"actor": NUM_PROPRIO + NUM_COMMAND}
@@ -135,13 +135,14 @@ class WholeBodyEnv(OfRslRl):
         check_actions(actions, self.num_envs, self.num_actions)
         action = np.clip(actions.detach().cpu().numpy().astype(np.float64), -20, 20)
         before = self._qvel_n15()
-        diverged = self._simulate(action)
+        pose = self._reference()
+        diverged = self._simulate(pose + ACTION_SCALE * action)
         self._length_n += 1
         motion = self._measure(before)
         self._last_terms = terms(
             motion,
             self._commands.now_n15,
-            self._reference(),
+            pose,
             self._gait.sine_n2,
             action,
             self._action_n15,
@@ -241,10 +242,9 @@ class WholeBodyEnv(OfRslRl):
 
     # A step.
 
-    def _simulate(self, action_n15: np.ndarray) -> np.ndarray:
+    def _simulate(self, targets_n15: np.ndarray) -> np.ndarray:
         """Advance the physics by one action; bool [N], whose physics diverged."""
-        target = self._reference() + ACTION_SCALE * action_n15
-        controls = np.concatenate([target, self._commands.now_n15[:, :8]], 1)
+        controls = np.concatenate([targets_n15, self._commands.now_n15[:, :8]], 1)
         old, self._controls_nc = self._controls_nc, controls
         return self._physics.step(old, controls)
 
@@ -285,8 +285,7 @@ class WholeBodyEnv(OfRslRl):
 
     def _advance(self) -> None:
         """What changes between two actions: commands, the heading to keep, gait, pushes."""
-        if self._held is None:
-            self._commands.advance(STEP_S, self.level)
+        self._commands.advance(STEP_S, self.level)
         # Who cannot follow is not asked to turn back all that he missed.
         yaw = euler(self._physics.qpos[:, 3:7])[:, 2]
         self._heading_n = yaw - self._heading_error() + STEP_S * self._commands.now_n15[:, 10]
@@ -302,8 +301,7 @@ class WholeBodyEnv(OfRslRl):
     def _begin(self, ids: np.ndarray) -> None:
         """Start new episodes: standing as the command asks, with a little disorder."""
         rng, num = self._rng, len(ids)
-        if self._held is None:
-            self._commands.reset(ids, self.level)
+        self._commands.reset(ids, self.level)
         given = self._commands.now_n15[ids]
         qpos = np.zeros((num, self._physics.model.nq))
         yaw = rng.uniform(-np.pi, np.pi, num)
@@ -378,8 +376,7 @@ class WholeBodyEnv(OfRslRl):
         return reference(self._commands.now_n15, self._gait)
 
     def _heading_error(self) -> np.ndarray:
-        yaw = euler(self._physics.qpos[:, 3:7])[:, 2]
-        return np.clip(wrapped(yaw - self._heading_n), -MAX_HEADING_ERROR, MAX_HEADING_ERROR)
+        return heading_error(self._physics.qpos, self._heading_n)
 
     def _qvel_n15(self) -> np.ndarray:
         return self._observe.velocities(self._physics.qvel)[:, :NUM_ACTIONS].copy()
