@@ -13,7 +13,7 @@ def g1_whole_body_ppo() -> OnPolicyRunnerCfg:
     """A humanoid follows velocity, height and torso commands while its arms move (AMO-like)."""
     return OnPolicyRunnerCfg(
         experiment_name="g1-whole-body-ppo",
-        env=WholeBodyEnvCfg(num_envs=1024, physics="fast", histories="none", first_level=0.1),
+        env=WholeBodyEnvCfg(num_envs=1024, physics="fast", histories="none", first_level=0.0),
         policy=ActorCriticPackCfg(
             # Robots that are stiff fall over noise that is small for others: 0.3 are 0.075 rad.
             actor_cfg=StateIndStdActorCfg(backbone_cfg=_NETWORK, init_std=0.3, min_std=0.12),

@@ -210,8 +210,9 @@ class _Edit:
             encoded.image_stats[key] = stats
             self._num_recompressed += is_new
         columns = {layout.ORIGIN_COLUMN: cut.number}
-        for column in (layout.DATASET_COLUMN, layout.WEIGHT_COLUMN):
-            if column in row:
+        for column in row:
+            of_merging = column in (layout.DATASET_COLUMN, layout.WEIGHT_COLUMN)
+            if of_merging or column.startswith(layout.LOG_PREFIX):
                 columns[column] = row[column]
         return dataclasses.replace(encoded, columns=columns)
 

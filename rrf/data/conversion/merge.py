@@ -76,12 +76,14 @@ def merge(
     encoding = _shared(seeing, "image storage", lambda dataset: dataset.encoding, Encoding())
     schema = _schema(cfg, inputs)
     total = sum(len(dataset.rows) for dataset in inputs)
+    nothing = _nothing_logged(inputs)
 
     def episodes() -> Iterator[EncodedEpisode]:
         done = 0
         for part in inputs:
             for row in part.rows:
-                yield part.episode(row, schema, encoding, cfg.fill)
+                episode = part.episode(row, schema, encoding, cfg.fill)
+                yield dataclasses.replace(episode, columns=nothing | episode.columns)
                 done += 1
                 on_progress(done, total, part.name)
 
@@ -150,7 +152,8 @@ class _Input(StoredDataset):
             encoded.videos[key] = self._clip(row, camera, schema, encoding, fill, stats)
             encoded.image_stats[key] = stats
         weight = self.cfg.weight * float(row.get(layout.WEIGHT_COLUMN, 1.0))  # it may be merged too
-        columns = {layout.DATASET_COLUMN: self.name, layout.WEIGHT_COLUMN: weight}
+        columns = {k: v for k, v in row.items() if k.startswith(layout.LOG_PREFIX)}
+        columns |= {layout.DATASET_COLUMN: self.name, layout.WEIGHT_COLUMN: weight}
         return dataclasses.replace(encoded, columns=columns)
 
     def _annotations(self, rows: pa.Table, schema: Schema, where: str) -> Language:
@@ -229,6 +232,13 @@ def _lost(part: _Input, schema: Schema) -> Iterator[str]:
     if len(splits) > 1:
         ranges = ", ".join(f"{name} {text}" for name, text in splits.items())
         yield f"its splits are not kept ({ranges}): all episodes count as train"
+
+
+def _nothing_logged(inputs: list[_Input]) -> dict[str, str | float]:
+    """What an episode that no robot logged has in the columns of those that one did."""
+    columns = (column for dataset in inputs for row in dataset.rows for column in row.items())
+    logged = ((name, value) for name, value in columns if name.startswith(layout.LOG_PREFIX))
+    return {name: "" if isinstance(value, str) else -1.0 for name, value in logged}
 
 
 def _schema(cfg: MergeCfg, inputs: list[_Input]) -> Schema:

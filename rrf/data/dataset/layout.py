@@ -55,6 +55,7 @@ INDEX_FEATURES = {
 
 DATASET_COLUMN = "dataset"  # of the episode table of a merged dataset: where an episode came from
 WEIGHT_COLUMN = "weight"  # the same: how often one of its frames is drawn in training
+LOG_PREFIX = "log_"  # of columns of logged episodes, which merging and editing keep
 ORIGIN_COLUMN = "origin_episode"  # of an edited dataset: the episode's number before the edit
 _Root = typing.TypeVar("_Root", bound=Path | RemotePath)
 _FORMAT_SPEC = re.compile(r"(0?\d{1,2})?d?")

@@ -16,6 +16,8 @@ _STANDS, _UPRIGHT, _STRAIGHT, _AHEAD = 0.3, 0.4, 0.4, 0.35
 # shares of commands without walking, crouch, lean; without going sideways, or turning
 _ARM_LOW = np.array([-1.6, -0.2, -1.2, -0.6, -1.6, -1.4, -1.2, -0.6])
 _ARM_HIGH = np.array([1.0, 1.4, 1.2, 1.6, 1.0, 0.2, 1.2, 1.6])  # rad, in front of the robot
+WALKS_FROM = 0.05
+"""The level below which all commands are to stand: balance comes first."""
 ARM_RATE = 2.0
 """rad/s; how fast the targets of the arms' joints may change."""
 RATES = np.array([ARM_RATE] * 8 + [2.0, 2.0, 3.0] + [1.0] * 3 + [0.25])
@@ -87,7 +89,7 @@ class Commands:
         goal[rng.random(num) < _STRAIGHT, _TORSO] = 0.0
         goal[rng.random(num) < _AHEAD, 9] = 0.0  # vy
         goal[rng.random(num) < _AHEAD, 10] = 0.0  # vyaw
-        stands = rng.random(num) < _STANDS
+        stands = (rng.random(num) < _STANDS) | (level < WALKS_FROM)
         goal[stands, _VELOCITY] = 0.0
         walks = ~stands  # nobody has to walk while he squats or bows deeply
         goal[walks, _HEIGHT] = np.maximum(goal[walks, _HEIGHT], 0.62)

@@ -35,7 +35,7 @@ from rrf.envs.humanoid.proprioception import (
     reference,
     wrapped,
 )
-from rrf.envs.humanoid.whole_body_commands import COMMAND_ARRAYS, Commands
+from rrf.envs.humanoid.whole_body_commands import COMMAND_ARRAYS, WALKS_FROM, Commands
 from rrf.envs.humanoid.whole_body_configs import WholeBodyEnvCfg
 from rrf.envs.humanoid.whole_body_physics import WholeBodyPhysics, model_spec
 from rrf.envs.humanoid.whole_body_rewards import Motion, terms
@@ -44,9 +44,9 @@ _TOUCH_N = 5.0
 _PUSH_S = (4.0, 8.0)
 _PUSH = np.array([0.6, 0.6, 0.2, 0.3, 0.3, 0.5])  # largest change of the pelvis' velocity
 _NOISE = {"spin": 0.15, "tilt": 0.02, "joints": 0.01, "velocities": 0.6}  # uniform, +-
-_GROWTH = 0.15
+_GROWTH, _FALL = 0.2, 0.5
 """How much the level of difficulty grows when every robot has ended an episode on its feet, and
-shrinks when every robot has fallen."""
+shrinks when every robot has fallen: it stays where two of seven fall."""
 _ARRAYS = (
     *("_heading_n", "_action_n15", "_controls_nc", "_push_left_s", "_length_n", "_errors_n3"),
 )
@@ -395,9 +395,11 @@ class WholeBodyEnv(OfRslRl):
         return np.all(mean < np.array(list(self.limits.values())), axis=1)
 
     def _grow(self, fell_k: np.ndarray) -> None:
-        """Make the task harder for each episode that ended on its feet, and easier for a fall."""
-        change = np.where(fell_k, -_GROWTH, _GROWTH).sum() / self.num_envs
-        self.level = float(np.clip(self.level + change, self.cfg.first_level, 1.0))
+        """Make the task harder for each episode that ended on its feet, and easier for a fall. Who
+        has begun to walk goes on walking."""
+        change = np.where(fell_k, -_FALL, _GROWTH).sum() / self.num_envs
+        lowest = WALKS_FROM if self.level >= WALKS_FROM else self.cfg.first_level
+        self.level = float(np.clip(self.level + change, lowest, 1.0))
 
     def _log(self, errors: np.ndarray, terminated: np.ndarray, dones: np.ndarray) -> dict:
         log = {f"reward/{name}": float(v.mean()) for name, v in self._last_terms.items()}

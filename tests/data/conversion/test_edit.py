@@ -43,6 +43,12 @@ def episodes(root):
     return [reader.episode(number) for number in range(reader.num_episodes)]
 
 
+def test_who_acted_in_a_logged_episode_is_kept(tmp_path):
+    write(tmp_path / "a", [0, 1], facts={"log_policy": "arm/3"})
+    edit(make_cfg({"delete": [0]}), tmp_path / "a", tmp_path / "edited")
+    assert parquet.read_episodes(tmp_path / "edited")["log_policy"].tolist() == ["arm/3"]
+
+
 @pytest.mark.parametrize("storage", ["image", "video"])
 def test_what_is_left_is_what_it_was_and_lerobot_reads_it(
     open_with_lerobot, origins, tmp_path, storage

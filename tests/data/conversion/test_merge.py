@@ -19,7 +19,7 @@ from tests.data.conversion.test_lerobot_writer import content
 FRONT = "observation.images.front"
 
 
-def write(root, numbers, cameras=("front",), storage="image", **changes):
+def write(root, numbers, cameras=("front",), storage="image", facts=None, **changes):
     """A dataset whose state and action dimensions hold 10 * episode + position of the name."""
     fields = dict(
         fps=10,
@@ -44,6 +44,7 @@ def write(root, numbers, cameras=("front",), storage="image", **changes):
                 source=f"made:{number}",
                 reward=np.zeros(length, np.float32),
                 success=np.zeros(length, bool),
+                facts=facts or {},
             )
         )
     write_dataset(root, schema, episodes, storage, provenance={"licence": "MIT"})
@@ -88,6 +89,15 @@ def test_merging_is_the_same_as_writing_all_episodes_at_once(tmp_path):
     assert both == content(tmp_path / "again")
     for name in ("data/chunk-000/file-000.parquet", "meta/stats.json", "meta/tasks.parquet"):
         assert both[name] == whole[name]
+
+
+def test_who_acted_in_a_logged_episode_is_kept(tmp_path):
+    write(tmp_path / "a", [0])
+    write(tmp_path / "b", [1], facts={"log_policy": "arm/3", "log_interventions": 2.0})
+    merge(make_cfg(), tmp_path, tmp_path / "both")
+    both = parquet.read_episodes(tmp_path / "both")
+    assert both["log_policy"].tolist() == ["", "arm/3"]
+    assert both["log_interventions"].tolist() == [-1.0, 2.0]
 
 
 def test_video_is_not_compressed_again(tmp_path):

@@ -7,7 +7,7 @@ import torch
 from rrf.algorithms.mirrors import whole_body as mirrors_of
 from rrf.envs.humanoid import balancer, body, command
 from rrf.envs.humanoid.proprioception import COMMAND_NAMES, Gait, History
-from rrf.envs.humanoid.whole_body_commands import ARM_RATE, RATES, Commands, limits
+from rrf.envs.humanoid.whole_body_commands import ARM_RATE, RATES, WALKS_FROM, Commands, limits
 from rrf.envs.humanoid.whole_body_configs import WholeBodyEnvCfg
 
 pytest.importorskip("mjlab", reason="the robot's model is in mjlab's wheel")
@@ -88,9 +88,25 @@ def test_a_state_of_another_number_of_robots_is_refused(env):
     other.close()
 
 
+def test_robots_learn_to_stand_before_they_walk_and_then_go_on_walking():
+    env = build(num_envs=64, first_level=0.0)
+    velocities = slice(8, 11)
+    assert not env._commands.goal_n15[:, velocities].any()
+    env._grow(np.zeros(64, bool))  # each ended an episode on its feet
+    env.reset()
+    walk = env._commands.goal_n15[:, velocities].any(1)
+    assert 0.5 < walk.mean() < 0.9
+    for _ in range(5):
+        env._grow(np.ones(64, bool))
+    assert env.level == WALKS_FROM
+    env.reset()
+    assert env._commands.goal_n15[:, velocities].any()
+    env.close()
+
+
 def test_a_balancer_does_what_the_policy_did_in_training():
     """Same states, same command, same policy: same targets, without the training's noise."""
-    env = build(randomises=False, first_level=0.0, histories="both")
+    env = build(randomises=False, first_level=0.1, histories="both")
     weights = torch.randn(108 + 930 + 2325, 15, generator=torch.Generator().manual_seed(1)) * 0.003
     groups = ("actor", "history", "long_history")
 
