@@ -43,6 +43,9 @@ class VecEnvCfg(Cfg):
     """Whether episodes can go on after success (`ignore_terminations`)."""
     can_repeat: typing.ClassVar[bool] = False
     """Whether a demonstration can be repeated in other initial states."""
+    measures: typing.ClassVar[typing.Mapping[str, str]] = {}
+    """Metrics of an episode that the simulator measures itself, name -> unit: each is in the
+    `metrics` of every step's extras, as it stands after the step."""
     action_limit: typing.ClassVar[float] = 1.0
     """Largest distance of an action's numbers from 0. What is further away is clipped."""
     noisy_dimensions: typing.ClassVar[tuple[int, ...]] = (0, 1, 2)

@@ -41,7 +41,8 @@ class Step:
     extras: dict[str, typing.Any]
     """time_outs (bool [B]), log (dict[str, float]), final_obs (Observation | None), success_at_end
     (bool [B], solved where the chunk ended) and, where the simulator tells it, rewards (float32
-    [B, H]: of each action step, 0 where none was executed)."""
+    [B, H]: of each action step, 0 where none was executed) and metrics (dict[str, float64 [B]]: of
+    the episodes up to now, see `VecEnvCfg.measures`)."""
 
 
 class VecEnv(typing.Protocol):

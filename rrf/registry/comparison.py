@@ -13,6 +13,7 @@ from typing import Any
 from rrf import workspace
 from rrf.config import readable
 from rrf.evaluation.comparison import ALL, PairTest, pair_tests, same_conditions
+from rrf.evaluation.protocols.files import parse_protocol
 from rrf.evaluation.results import FILE_NAME, Evaluation
 from rrf.lineage import Lineage
 from rrf.mlflow_store import store
@@ -55,6 +56,17 @@ class Trial:
     def tasks(self) -> list[str]:
         """Their tasks, in the order of the protocol."""
         return list(dict.fromkeys(t for each in self.evaluations.values() for t in each.per_task))
+
+    @property
+    def metrics(self) -> dict[str, list[str]]:
+        """Metric and unit -> its mean over the episodes of each policy."""
+        units = parse_protocol(next(iter(self.evaluations.values())).protocol).measures
+        means = [evaluation.mean_metrics() for evaluation in self.evaluations.values()]
+        return {
+            f"{name} ({unit})": [f"{each[name]:.4g}" if name in each else _ABSENT for each in means]
+            for name, unit in units.items()
+            if any(name in each for each in means)
+        }
 
 
 @dataclasses.dataclass(frozen=True)
@@ -290,6 +302,7 @@ def text(comparison: Comparison) -> str:
         for name, evaluation in trial.evaluations.items():
             lines.append(f"  {name}: {evaluation.overall}")
             lines += [f"    {task}: {rate}" for task, rate in evaluation.per_task.items()]
+        lines += [f"  {metric}: {' | '.join(means)}" for metric, means in trial.metrics.items()]
         lines += [f"  {_sentence(test)}" for test in trial.tests if _is_shown(test)]
     if not comparison.trials:
         lines.append(

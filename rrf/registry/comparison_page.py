@@ -62,7 +62,7 @@ def _trial(trial: Trial) -> dict[str, Any]:
     ]
     return {
         "protocol": trial.protocol, "names": names, "rows": rows, "chart": chart, "tests": tests,
-        "videos": _videos(trial),
+        "metrics": _rows(trial.metrics), "videos": _videos(trial),
     }  # fmt: skip
 
 

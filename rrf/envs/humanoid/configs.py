@@ -37,6 +37,7 @@ class HumanoidCfg(VecEnvCfg):
     simulator: typing.ClassVar[str] = "the G1's table"
     packages: typing.ClassVar[tuple[str, ...]] = ("mujoco", "mjlab", "mujoco-warp", SYSTEM0)
     has_expert: typing.ClassVar[bool] = True
+    measures: typing.ClassVar[Mapping[str, str]] = {"fall": "1 if the robot fell"}
     conventions: typing.ClassVar[tuple[str, ...]] = ("signals", "objects")
     control_hz: typing.ClassVar[int] = CONTROL_HZ
     action_limit: typing.ClassVar[float] = math.pi

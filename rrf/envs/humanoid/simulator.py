@@ -54,7 +54,7 @@ class _Episode:
 class HumanoidVecEnv:
     """See `rrf.envs.vec_env.VecEnv` and `ExpertVecEnv`.
 
-    A fall ends an episode unsolved. `extras["fell"]`, bool [B], tells those episodes.
+    A fall ends an episode unsolved. `extras["metrics"]["fall"]`, [B], is 1 then.
     """
 
     def __init__(self, cfg: HumanoidCfg, balancer: "Balancer | None" = None):
@@ -90,7 +90,7 @@ class HumanoidVecEnv:
         self._slots.check_running(slots)
         rows = [self._run(slot, chunk) for slot, chunk in zip(slots, actions, strict=True)]
         rewards, success, truncated, steps = map(np.array, zip(*rows, strict=True))
-        fell = np.array([self._episodes[slot].has_fallen for slot in slots])
+        falls = np.array([float(self._episodes[slot].has_fallen) for slot in slots])
         is_drawn = ~(success | truncated) | self.cfg.draws_final
         step = self._slots.finish_step(
             slots,
@@ -101,9 +101,9 @@ class HumanoidVecEnv:
             steps,
             rewards,
         )
-        step.extras["fell"] = fell
+        step.extras["metrics"] = {"fall": falls}
         if (success | truncated).any():
-            step.extras["log"]["episode/fell"] = float(fell[success | truncated].mean())
+            step.extras["log"]["episode/fell"] = float(falls[success | truncated].mean())
         return step
 
     def expert_action(self, env_id: int) -> np.ndarray:

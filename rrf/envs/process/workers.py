@@ -20,6 +20,7 @@ from rrf.envs.vec_env import InitialState, Step, VecEnv, check_actions
 
 _SPEC = ("chunk_length", "action_dim", "state_dim", "fps", "max_episode_steps")
 _MORE = ("rewards", "success_at_end")  # in the extras of a step
+_METRIC = "metric/"
 
 
 class WorkerVecEnv:
@@ -96,7 +97,10 @@ class WorkerVecEnv:
         merged = _merge(answers, [rows for rows, _ in rows_of_workers.values()], len(slots))
         results = (merged[name] for name in ("reward", "success", "truncated", "steps"))
         more = {name: merged.get(name) for name in _MORE}
-        return self._slots.finish_step(slots, _observation(merged), *results, **more)
+        step = self._slots.finish_step(slots, _observation(merged), *results, **more)
+        if self.cfg.measures:
+            step.extras["metrics"] = {name: merged[_METRIC + name] for name in self.cfg.measures}
+        return step
 
     def close(self) -> None:
         """End the workers within seconds, whatever they are doing. Calling it twice is allowed."""
@@ -149,6 +153,7 @@ class Worker:
             "truncated": step.truncated,
             "steps": step.steps,
             **{name: step.extras[name] for name in _MORE if name in step.extras},
+            **{_METRIC + name: values for name, values in step.extras.get("metrics", {}).items()},
         }
 
 

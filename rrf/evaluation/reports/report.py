@@ -14,7 +14,6 @@ from markupsafe import Markup
 
 from rrf import __version__, atomic
 from rrf.config import readable
-from rrf.evaluation.action_metrics import ACTION_METRICS
 from rrf.evaluation.gates.regression import WorseTask, worse_tasks
 from rrf.evaluation.gates.verdicts import verdicts_of
 from rrf.evaluation.intervals import mcnemar_p, paired_difference
@@ -162,8 +161,8 @@ def _tasks(evaluation: Evaluation) -> tuple[list[str], _Rows, list[str]]:
     head = ["task", "solved", "success", "95 % low", "95 % high"]
     rows = [[task, *_numbers(rate)] for task, rate in rates.items()]
     total = ["all tasks", *_numbers(evaluation.overall)]
-    if set(evaluation.mean_metrics()) <= ACTION_METRICS.keys():
-        # with others, episodes do not end when they succeed
+    if not parse_protocol(evaluation.protocol).metrics:
+        # those of a class of protocols are of episodes that do not end when they succeed
         head.append("mean steps to success")
         total.append("")
         for row, task in zip(rows, rates, strict=True):

@@ -149,7 +149,9 @@ class ProtocolCfg(BaseProtocolCfg):
 
     @property
     def measures(self) -> Mapping[str, str]:
-        return {**self.metrics, **(ACTION_METRICS if self.action_metrics else {})}
+        of_simulator = ENVS.get(self.env).measures
+        of_actions = ACTION_METRICS if self.action_metrics else {}
+        return {**self.metrics, **of_simulator, **of_actions}
 
     @property
     def max_episodes_per_task(self) -> int:

@@ -44,6 +44,7 @@ class _Running(Acting):
     history: HistoryBuffer = dataclasses.field(kw_only=True)
     actions: list[np.ndarray] = dataclasses.field(default_factory=list)
     total: float = 0.0
+    told: dict[str, float] = dataclasses.field(default_factory=dict)  # by the simulator
 
 
 def evaluate(
@@ -185,6 +186,8 @@ def _observe(episode: _Running, step: Step, row: int, chunk: np.ndarray) -> None
     episode.actions.append(np.array(chunk[:executed], dtype=np.float32))
     episode.steps += executed
     episode.total += float(step.reward[row])
+    told = step.extras.get("metrics", {})
+    episode.told = {name: float(values[row]) for name, values in told.items()}
     seen = rows_of(step.observation, [row])
     if seen.instruction != episode.observation.instruction:  # the next of a chain: begin anew
         episode.history.clear()
@@ -194,7 +197,7 @@ def _observe(episode: _Running, step: Step, row: int, chunk: np.ndarray) -> None
 
 def _finish(episode: _Running, success: bool, protocol: "ProtocolCfg") -> EpisodeResult:
     actions = np.concatenate(episode.actions)
-    metrics = dict(protocol.measured(episode.total))
+    metrics = {**protocol.measured(episode.total), **episode.told}
     if protocol.action_metrics:
         metrics |= {name: round(value, 6) for name, value in of_actions(actions).items()}
     return EpisodeResult(

@@ -159,7 +159,7 @@ def test_a_fall_ends_the_episode_unsolved(env):
     env.reset([InitialState("walk-to-table", 1, 0)], [0])
     env._episodes[0].data.qpos[3:7] = [np.cos(1.2), 0.0, np.sin(1.2), 0.0]  # 2.4 rad forward
     step = env.step(np.zeros((1, 1, 36)), [0])
-    assert step.extras["fell"].all()
+    assert step.extras["metrics"]["fall"].tolist() == [1.0]
     assert step.truncated.all()
     assert not step.success.any()
     assert step.extras["log"]["episode/fell"] == 1.0
