@@ -218,6 +218,8 @@ def _fixed_size_checks(
         for title, rate in evaluation.rates_of(gate.groups).items():
             name = f"group {title}"
             checks.append(_threshold_check(name, rate, gate.group_lower_bound, level))
+    if gate.good_tasks:
+        checks.append(_good_tasks_check(evaluation, gate, level))
     for name, rival in (("champion", champion), ("best champion", best)):
         if rival:
             checks += _rival_checks(name, evaluation, rival, gate, level)
@@ -235,6 +237,32 @@ def _threshold_check(name: str, rate: Rate, threshold: float, level: float) -> C
     needed = episodes_to_decide(rate.rate, threshold, 1 - 2 * level)
     reason = f"{measured}; {threshold:.3f} lies between, about {needed} would tell"
     return Check(name, "hold", reason)
+
+
+def _good_tasks_check(evaluation: Evaluation, gate: "GateCfg", level: float) -> Check:
+    """Whether at least `gate.good_tasks` of the tasks are good.
+
+    Let n of N be asked for. If only n - 1 - j are good, a pass needs 1 + j of the other
+    N - n + 1 + j to look good. Where each does so with at most level / (N - n + 1), that happens
+    with at most `level` (Markov's inequality), however the tasks depend on each other.
+    """
+    rates, asked, threshold = evaluation.per_task, gate.good_tasks, gate.good_task_lower_bound
+    level /= len(rates) - asked + 1
+    bounds = {
+        task: clopper_pearson(r.successes, r.episodes, 1 - 2 * level) for task, r in rates.items()
+    }
+    good = [task for task, (low, _) in bounds.items() if low >= threshold]
+    possible = [task for task, (_, high) in bounds.items() if high >= threshold]
+    measured = (
+        f"good tasks: {len(good)} of {len(rates)} tasks reach {threshold:.3f} with their exact "
+        f"{_percent(1 - level)} lower bounds ({', '.join(good) or 'none'}), asked are {asked}"
+    )
+    if len(good) >= asked:
+        return Check("good tasks", "pass", measured)
+    if len(possible) < asked:
+        reason = f"{measured}; only {len(possible)} can by their upper bounds"
+        return Check("good tasks", "fail", reason)
+    return Check("good tasks", "hold", f"{measured}; {len(possible)} still can")
 
 
 def _limit_checks(evaluation: Evaluation, gate: "GateCfg") -> list[Check]:

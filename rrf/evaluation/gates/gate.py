@@ -26,7 +26,8 @@ class GateCfg(Cfg):
     """What a candidate must show before it is promoted."""
 
     left_out_if_empty: typing.ClassVar[Collection[str]] = (
-        *("group_lower_bound", "serving", "hardware", "rules", "rule_sources", "trial"),
+        *("group_lower_bound", "good_tasks", "good_task_lower_bound"),
+        *("serving", "hardware", "rules", "rule_sources", "trial"),
     )
 
     name: str
@@ -40,6 +41,11 @@ class GateCfg(Cfg):
     group_lower_bound: float = 0.0
     """The lower confidence bound of the success rate in each of the protocol's `groups` of tasks
     must reach this: the worst group counts."""
+    good_tasks: int = 0
+    """On at least so many of the tasks, whichever they are, the lower confidence bound of the
+    success rate must reach `good_task_lower_bound`; 0 asks for none."""
+    good_task_lower_bound: float = 0.0
+    """See `good_tasks`."""
     limits: dict[str, MeanLimitCfg] = {}
     """Metric of the protocol -> range that its mean over all episodes must lie in."""
     serving: dict[str, LimitCfg] = {}
@@ -110,7 +116,25 @@ class GateCfg(Cfg):
                 f"gate '{self.name}': group_lower_bound is {self.group_lower_bound}, but protocol "
                 f"'{self.protocol.name}' has no groups of tasks; add them there, or remove it"
             )
-        for field in ("overall_lower_bound", "task_lower_bound", "group_lower_bound"):
+        if bool(self.good_tasks) != bool(self.good_task_lower_bound):
+            raise ValueError(
+                f"gate '{self.name}': good_tasks is {self.good_tasks} and good_task_lower_bound is "
+                f"{self.good_task_lower_bound}; give both or neither"
+            )
+        if self.good_tasks and self.protocol.is_sequential:
+            raise ValueError(
+                f"gate '{self.name}': good_tasks is for protocols of episodes, not of trials"
+            )
+        tasks = {state.task for state in self.protocol.initial_states()} if self.good_tasks else ()
+        if not 0 <= self.good_tasks <= len(tasks):
+            raise ValueError(
+                f"gate '{self.name}': good_tasks is {self.good_tasks}, allowed: 0 to {len(tasks)}, "
+                "the tasks of the protocol"
+            )
+        for field in (
+            *("overall_lower_bound", "task_lower_bound", "group_lower_bound"),
+            "good_task_lower_bound",
+        ):
             if not 0 <= getattr(self, field) < 1:
                 raise ValueError(
                     f"gate '{self.name}': {field} is {getattr(self, field)}, not in [0, 1)"

@@ -344,3 +344,35 @@ def test_a_rule_of_groups_needs_groups_and_changes_no_gate_without_it():
     with pytest.raises(ValueError, match=r"group_lower_bound is 0\.3, but protocol 'p' has no gro"):
         gate(group_lower_bound=0.3)
     assert "group_lower_bound" not in gate().to_dict()
+
+
+@pytest.mark.parametrize(
+    ("asked", "first", "second", "outcome"),
+    [
+        # One of two: each may err with half of the level, .005066. P(X >= 17) = .0013 and
+        # P(X >= 16) = .0059 for X ~ Bin(20, 1/2), so 17 reach .5, whatever the other task says.
+        (1, 17, 0, "pass"),
+        (1, 0, 17, "pass"),
+        (1, 16, 16, "hold"),
+        (1, 3, 4, "hold"),
+        (1, 3, 3, "fail"),
+        # Both: the whole level, .010132; P(X >= 15) = .0207.
+        (2, 16, 16, "pass"),
+        (2, 20, 15, "hold"),
+        (2, 20, 3, "fail"),
+    ],
+)
+def test_some_of_the_tasks_may_be_asked_to_be_good(asked, first, second, outcome):
+    some = gate(overall_lower_bound=0.0, good_tasks=asked, good_task_lower_bound=0.5)
+    assert decide(report(first, second), some).outcome == outcome
+
+
+def test_a_rule_of_good_tasks_is_whole_and_changes_no_gate_without_it():
+    assert "good_tasks" not in gate().to_dict()
+    with pytest.raises(ValueError, match=r"good_task_lower_bound is 0\.0; give both or neither"):
+        gate(good_tasks=1)
+    with pytest.raises(ValueError, match="good_tasks is 3, allowed: 0 to 2, the tasks of the"):
+        gate(good_tasks=3, good_task_lower_bound=0.5)
+    reason = "good tasks: 1 of 2 tasks reach 0.500 with their exact 99.49 % lower bounds (a), asked"
+    some = gate(good_tasks=1, good_task_lower_bound=0.5, overall_lower_bound=0.0)
+    assert any(reason in told for told in decide(report(18, 2), some).reasons)
