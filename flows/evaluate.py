@@ -78,7 +78,7 @@ def _evaluated(policy: str, protocol: str, extra_episodes: int) -> Path | None:
         candidate = candidate_at(checkpoint.find(workspace.home() / policy), policy)
         cfg = load_protocol(protocol)
         cfg.check_kind(candidate.kind, policy)
-        evaluator = Evaluator(cfg.here().extended(extra_episodes), Resources())
+        evaluator = Evaluator(cfg.here(candidate.checkpoint).extended(extra_episodes), Resources())
         folder = evaluator.folder(candidate)
         done = evaluator.finished(candidate, folder) and (folder / REPORT).is_file()
     except (ValueError, OSError, ImportError):

@@ -253,7 +253,7 @@ def _protocol(
         cfg = load_protocol(find_protocol(candidate))
     cfg.check_kind(candidate.kind, candidate.label)
     trust_task(getattr(cfg, "env", None))
-    return cfg.here()
+    return cfg.here(candidate.checkpoint)
 
 
 def _write(

@@ -7,6 +7,7 @@ images also needs a name in `rrf.envs.ENVS`.
 
 import typing
 from collections.abc import Collection
+from pathlib import Path
 
 from rrf.config import Cfg, configclass, did_you_mean, require_at_least_one, trust
 
@@ -35,7 +36,8 @@ class VecEnvCfg(Cfg):
     was trained with."""
     in_checkpoint: typing.ClassVar[typing.Mapping[str, str]] = {}
     """Field -> folder of a policy's checkpoint that the field is set to where the policy is played,
-    if the checkpoint has it: a part of the policy that runs inside the simulator."""
+    if the checkpoint has it: a part of the policy that runs inside the simulator. One of `packages`
+    with the name of such a field is that part's version."""
     packages: typing.ClassVar[tuple[str, ...]] = ()
     """Packages whose version decides how the simulator moves and draws. It is part of what a policy
     is evaluated under."""
@@ -101,6 +103,13 @@ class VecEnvCfg(Cfg):
     def horizon(self, task: str) -> int:
         """The horizon of a task in actions."""
         return self.horizons.get(task, self.max_episode_steps)
+
+    def brought_by(self, checkpoint: Path | None) -> dict[str, str]:
+        """Field -> folder, of what a policy's checkpoint brings along; see `in_checkpoint`."""
+        if checkpoint is None:
+            return {}
+        parts = {name: checkpoint.resolve() / part for name, part in self.in_checkpoint.items()}
+        return {name: str(part) for name, part in parts.items() if part.is_dir()}
 
     @property
     def image_shape(self) -> tuple[int, int]:

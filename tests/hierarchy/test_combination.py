@@ -113,3 +113,22 @@ def test_a_protocol_plays_a_combination_with_its_own_system_0(
     env.close()
     with pytest.raises(ValueError, match="no whole-body policy in"):
         protocol.environment(0, upper, cameras=[])  # which has none, and there is none to share
+
+
+def test_the_system_0_of_a_combination_is_no_version_of_the_protocol(
+    combined, upper, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("RRF_HOME", str(tmp_path))  # where no other one is
+    protocol = load_protocol(ROOT / "configs/protocols/g1-table.yaml")
+    here = protocol.here(combined)
+    assert set(here.versions) == {"mujoco", "mjlab", "mujoco-warp"}
+    assert here.here(combined) == here
+    with pytest.raises(ValueError, match="no whole-body policy in"):
+        protocol.here(upper)
+    (tmp_path / ".rrf").mkdir()
+    (tmp_path / ".rrf/system0").symlink_to(combined / "system0")
+    shared = protocol.here(upper).versions["system0"]
+    pinned = protocol.replace(simulator_versions={"system0": shared})
+    assert pinned.here(combined).versions["system0"] == shared
+    with pytest.raises(ValueError, match=r"is for system0 another, but .* runs with system0"):
+        protocol.replace(simulator_versions={"system0": "another"}).here(combined)

@@ -11,6 +11,7 @@ contiguous range of environments, so alternation lets every command meet every k
 
 import typing
 from collections.abc import Collection, Mapping
+from pathlib import Path
 
 from rrf import code_digest
 from rrf.atomic import digest_of
@@ -156,7 +157,7 @@ class ControlProtocolCfg(BaseProtocolCfg):
     def versions(self) -> Mapping[str, str]:
         return self.simulator_versions
 
-    def here(self) -> typing.Self:
+    def here(self, checkpoint: Path | None = None) -> typing.Self:
         if not self.env.packages and not self.simulator_versions:
             return self
         return self.replace(simulator_versions=versions_here(self, self.env))

@@ -108,8 +108,12 @@ class BaseProtocolCfg(Cfg):
         the protocol."""
         return {}
 
-    def here(self) -> typing.Self:
+    def here(self, checkpoint: Path | None = None) -> typing.Self:
         """The protocol as it is run on this machine, with the versions of its simulator.
+
+        Args:
+            checkpoint: Of the policy that is played. What it brings along of the simulator
+                (`VecEnvCfg.in_checkpoint`) belongs to the policy and is no version of the protocol.
 
         Raises:
             ValueError: If the simulator is not set up, or has another version than the protocol

@@ -6,6 +6,7 @@ This file imports neither torch nor a simulator.
 
 import typing
 from collections.abc import Collection, Mapping
+from pathlib import Path
 
 from rrf.atomic import digest_of
 from rrf.config import TYPE_KEY, configclass, did_you_mean, first_error
@@ -173,11 +174,14 @@ class ProtocolCfg(BaseProtocolCfg):
     def versions(self) -> Mapping[str, str]:
         return self.simulator_versions
 
-    def here(self) -> typing.Self:
+    def here(self, checkpoint: Path | None = None) -> typing.Self:
         env, wanted = self._env_defaults, self.simulator_versions
         if not env.packages and not wanted:
             return self
-        return self.replace(simulator_versions=versions_here(self, env))
+        brought = env.brought_by(checkpoint)
+        versions = versions_here(self, env.replace(**brought))
+        own = {name for name in brought if name not in wanted}
+        return self.replace(simulator_versions={k: v for k, v in versions.items() if k not in own})
 
     @property
     def environment_class(self) -> type:

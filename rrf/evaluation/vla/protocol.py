@@ -62,7 +62,7 @@ class VLAProtocol(Protocol[ProtocolCfg]):
 
         if candidate.policy is None:
             self._check_policy(candidate.config)
-        cfg = self.cfg.here()
+        cfg = self.cfg.here(candidate.checkpoint)
         policy = candidate.policy or load_policy(candidate.checkpoint, resources.device)
         cpu = cpu_seconds()
         env = self.environment(resources.workers, candidate.checkpoint, renderer=resources.renderer)
@@ -203,12 +203,7 @@ class VLAProtocol(Protocol[ProtocolCfg]):
         from rrf.envs.process.workers import WorkerVecEnv
 
         cfg = self.cfg.environment_cfg(**changes)
-        parts = {
-            name: checkpoint / folder
-            for name, folder in cfg.in_checkpoint.items()
-            if checkpoint is not None
-        }
-        cfg = cfg.replace(**{name: str(part) for name, part in parts.items() if part.is_dir()})
+        cfg = cfg.replace(**cfg.brought_by(checkpoint))
         return WorkerVecEnv(cfg, workers) if workers > 0 else cfg.build()
 
     def _check_policy(self, config: Mapping) -> None:
