@@ -65,7 +65,7 @@ class Expert:
 
     def command(self, data: "mujoco.MjData") -> np.ndarray:
         """The 36 numbers of the command, float64, in their units, within their limits."""
-        wanted = dict(zip(command.NAMES, scene.resting_command(), strict=True))
+        wanted = dict(zip(command.NAMES, self._world.resting, strict=True))
         wanted |= self._walk(data)
         if self._arm:
             self._since += 1

@@ -21,8 +21,8 @@ from collections.abc import Mapping
 import mujoco
 import numpy as np
 
-from rrf.envs.humanoid import body, hands
-from rrf.envs.humanoid.command import ARM_JOINTS, HAND_JOINTS, NAMES, SIDES
+from rrf.envs.humanoid import body, hands, kinematics
+from rrf.envs.humanoid.command import ARM_JOINTS, ARMS, HAND_JOINTS, NAMES, SIDES
 from rrf.envs.humanoid.tasks import COLORS, SHAPES, Task
 
 if typing.TYPE_CHECKING:
@@ -57,10 +57,10 @@ _CAMERA_POS, _CAMERA_PITCH = (0.0576235, 0.01753, 0.42987), 0.8307767
 START_HEIGHT = 0.75
 """Height of the pelvis when an episode begins, m."""
 READY = {
-    "left": (0.25, 0.12, 0.0, -0.65, 0.9, 0.0, 0.0),
-    "right": (0.25, -0.12, 0.0, -0.65, -0.9, 0.0, 0.0),
+    "left": (0.4, 0.12, 0.0, -0.95, 0.9, 0.0, 0.0),
+    "right": (0.4, -0.12, 0.0, -0.95, -0.9, 0.0, 0.0),
 }
-"""Angles of the arms when an episode begins: the hands are above the table's height."""
+"""Angles of the arms when an episode begins, rad: the hands are 10 cm or more from all things."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -228,6 +228,7 @@ class World:
         self.body = body.actuator_ids(model, body.JOINTS)
         self.hands = body.actuator_ids(model, HAND_JOINTS)
         self._motors = body.actuator_ids(model, JOINTS)
+        self._arms = body.actuator_ids(model, ARM_JOINTS)
         self._objects = {name: model.joint(name) for name in OBJECTS}
         self._plates = {c: int(model.body(f"{c}_plate").mocapid[0]) for c in COLORS}
         self._geoms = {name: model.geom(name).id for name in OBJECTS}
@@ -241,6 +242,19 @@ class World:
             for side in SIDES
         }
 
+        self.resting = self._resting()
+        """The command that the robot is under when an episode begins, float64 [36]: it stands, its
+        arms are held in `READY`, its hands are relaxed."""
+
+    def _resting(self) -> np.ndarray:
+        """The motors of the arms are springs, so their targets are set against gravity."""
+        data, values = mujoco.MjData(self.model), dict.fromkeys(NAMES, 0.0)
+        for side, angles in READY.items():
+            arm = kinematics.Arm(self.model, side)
+            values |= zip(arm.joints, arm.targets(data, np.array(angles)), strict=True)
+        values |= {"height": START_HEIGHT} | _relaxed()
+        return np.array([values[name] for name in NAMES])
+
     def begin(self, data: mujoco.MjData, where: Layout) -> None:
         """Put the robot, upright and ready, and everything else where they begin."""
         mujoco.mj_resetData(self.model, data)
@@ -253,6 +267,7 @@ class World:
         pose |= _relaxed()
         angles = np.array([pose[joint] for joint in JOINTS])
         data.qpos[self.joints] = data.ctrl[self._motors] = angles
+        data.ctrl[self._arms] = self.resting[ARMS]
         for name, (x, y, turn) in where.objects.items():
             height = TABLE_TOP + rest_height(name.partition("_")[2])
             data.joint(name).qpos[:] = [x, y, height, *_about_z(turn)]
@@ -317,15 +332,6 @@ class World:
         return any(
             (a == thing and b in hand) or (b == thing and a in hand) for a, b in pairs.tolist()
         )
-
-
-def resting_command() -> np.ndarray:
-    """The command that the robot is under when an episode begins, float64 [36]: it stands, ready,
-    its hands relaxed."""
-    values = dict.fromkeys(NAMES, 0.0) | {"height": START_HEIGHT}
-    values |= dict(zip(ARM_JOINTS, [*READY["left"], *READY["right"]], strict=True))
-    values |= _relaxed()
-    return np.array([values[name] for name in NAMES])
 
 
 def _relaxed() -> dict[str, float]:

@@ -36,6 +36,9 @@ if typing.TYPE_CHECKING:
     from rrf.envs.humanoid.experts import Expert
 
 _RENDER_BATCH = 8
+_SETTLE_TICKS = 25
+"""Ticks under the resting command before an episode begins: until then feet, arms and fingers have
+found their balance."""
 
 
 @dataclasses.dataclass
@@ -78,7 +81,7 @@ class HumanoidVecEnv:
         """See `VecEnv.reset`."""
         slots = self._slots.check_reset(initial_states, env_ids, self.cfg.check_initial_state)
         for slot, state in zip(slots, initial_states, strict=True):
-            self._episodes[slot] = self._begin(slot, state)
+            self._begin(slot, state)
         self._slots.begin(slots)
         return self._observe(slots)
 
@@ -141,15 +144,20 @@ class HumanoidVecEnv:
         self._slots.check_has_episode(env_id)
         return self._episodes[env_id].data
 
-    def _begin(self, slot: int, state: InitialState) -> _Episode:
-        """The episode that an initial state stands for, at its beginning."""
+    def _begin(self, slot: int, state: InitialState) -> None:
+        """Begin the episode that an initial state stands for."""
         task = tasks.TASKS[state.task]
         start = scene.layout(task, state)
         old = self._episodes.get(slot)
         data = old.data if old else mujoco.MjData(self.world.model)
         self.world.begin(data, start)
         self._balancer.reset(np.array([slot]), data.qpos[None], data.qvel[None])
-        return _Episode(task, state, start, data, scene.resting_command())
+        episode = _Episode(task, state, start, data, self.world.resting.copy())
+        self._episodes[slot] = episode
+        for _ in range(_SETTLE_TICKS):
+            self._tick(slot, episode)
+            self.world.park(data, start)
+        mujoco.mj_forward(self.world.model, data)
 
     def _run(self, slot: int, chunk: np.ndarray) -> tuple[np.ndarray, bool, bool, int]:
         """Execute a chunk until the episode ends: rewards, success, truncated, steps."""
@@ -177,19 +185,23 @@ class HumanoidVecEnv:
 
     def _act(self, slot: int, episode: _Episode) -> None:
         """Hold the command for `action_repeat` ticks, or until the robot falls."""
-        world, data = self.world, episode.data
-        data.ctrl[world.hands] = episode.command[command.HANDS]
-        robot = np.array([slot])  # one at a time: a batch of others would change the last digits
         for _ in range(self.cfg.action_repeat):
-            data.ctrl[world.body] = self._balancer.targets(
-                robot, data.qpos[None], data.qvel[None], episode.command[None]
-            )[0]
-            mujoco.mj_step(world.model, data, self._num_substeps)
-            if body.is_lost(data):
-                episode.has_fallen = True
+            self._tick(slot, episode)
+            if episode.has_fallen:
                 break
-        world.park(data, episode.start)
-        mujoco.mj_forward(world.model, data)  # poses and contacts as of now
+        self.world.park(episode.data, episode.start)
+        mujoco.mj_forward(self.world.model, episode.data)  # poses and contacts as of now
+
+    def _tick(self, slot: int, episode: _Episode) -> None:
+        """Follow the command for 1/50 s."""
+        world, data = self.world, episode.data
+        robot = np.array([slot])  # one at a time: a batch of others would change the last digits
+        data.ctrl[world.hands] = episode.command[command.HANDS]
+        data.ctrl[world.body] = self._balancer.targets(
+            robot, data.qpos[None], data.qvel[None], episode.command[None]
+        )[0]
+        mujoco.mj_step(world.model, data, self._num_substeps)
+        episode.has_fallen = body.is_lost(data)
 
     def _observe(self, slots: Sequence[int], is_drawn: np.ndarray | None = None) -> Observation:
         episodes = [self._episodes[slot] for slot in slots]

@@ -110,6 +110,44 @@ def test_layouts_are_drawn_from_task_seed_and_index_and_things_are_apart():
             assert not task.object or task.object in each.objects
 
 
+def test_hands_begin_8_cm_or_more_from_all_things():
+    world = scene.World()
+    world.model.geom_margin[list(world._geoms.values())] = 0.08  # closer than that is a contact
+    data, hands_ = mujoco.MjData(world.model), world._hands["left"] | world._hands["right"]
+    for name, task in tasks.TASKS.items():
+        for index in range(2):
+            world.begin(data, scene.layout(task, InitialState(name, 3, index)))
+            bodies = {geom for pair in data.contact.geom.tolist() for geom in pair}
+            assert not bodies & hands_, (name, index)
+
+
+def test_a_robot_that_holds_still_stays_as_it_began(env):
+    world, dofs = env.world, env.world.joints
+    for slot, name in enumerate(("touch-red-cube-left", "push-blue-cube-right")):
+        env.reset([InitialState(name, 2, 1)], [slot])
+        data = env.data(slot)
+        np.testing.assert_allclose(
+            data.qpos[dofs[15:29]], [*scene.READY["left"], *scene.READY["right"]], atol=0.01
+        )
+        before = {side: data.site(f"{side}_grasp").xpos.copy() for side in command.SIDES}
+        for _ in range(10):
+            env.step(world.resting[None, None], [slot])
+        for side in command.SIDES:
+            np.testing.assert_allclose(data.site(f"{side}_grasp").xpos, before[side], atol=2e-3)
+
+
+@pytest.mark.slow
+def test_a_robot_that_holds_still_solves_nothing(env):
+    for name, task in tasks.TASKS.items():
+        for index in range(2):
+            env.reset([InitialState(name, 11, index)], [0])
+            episode = env._episodes[0]
+            assert not success.is_met(task, env.world, episode.data, episode.start), name
+            for _ in range(5):
+                step = env.step(env.world.resting[None, None], [0])
+                assert not step.success.any(), name
+
+
 def test_an_arm_reaches_a_place_on_the_table():
     world = scene.World()
     data = mujoco.MjData(world.model)
@@ -168,8 +206,8 @@ def test_a_fall_ends_the_episode_unsolved(env):
 def test_a_state_is_what_the_robot_measures(env):
     state = env.reset([InitialState("pick-red-cube", 4, 2)], [0]).state[0]
     assert state.shape == (sum(env.cfg.state_parts.values()),) == (177,)
-    np.testing.assert_allclose(state[86:89], [0, 0, -1], atol=1e-6)
-    assert state[92] == 0.0
+    np.testing.assert_allclose(state[86:89], [0, 0, -1], atol=5e-3)
+    assert abs(state[92]) < 1e-3
     episode = env._episodes[0]
     x, y, _ = episode.start.objects["red_cube"]
     places = state[129:165].reshape(12, 3)
@@ -177,7 +215,7 @@ def test_a_state_is_what_the_robot_measures(env):
     away = np.hypot(x - episode.data.qpos[0], y - episode.data.qpos[1])
     red_cube = places[scene.OBJECTS.index("red_cube")]
     assert np.hypot(*red_cube[:2]) == pytest.approx(away, abs=1e-5)
-    assert red_cube[2] == pytest.approx(scene.TABLE_TOP + 0.035, abs=1e-5)
+    assert red_cube[2] == pytest.approx(scene.TABLE_TOP + 0.035, abs=1e-3)
 
 
 def test_an_action_may_have_some_signals_only():
@@ -185,7 +223,7 @@ def test_an_action_may_have_some_signals_only():
     env.reset([InitialState("walk-to-table", 1, 0)])
     env.step(np.array([[[1.0, 0.0]]]))
     sent = env._episodes[0].command
-    rest = scene.resting_command()
+    rest = env.world.resting
     assert sent[32] == pytest.approx(0.8)
     assert np.array_equal(np.delete(sent, [32, 33]), np.delete(rest, [32, 33]))
     env.close()
