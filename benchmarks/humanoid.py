@@ -1,8 +1,9 @@
 """The three levels of a humanoid: how well System 0 follows, how fast it trains and ticks.
 
-    python -m benchmarks.humanoid [ID ...] [--policy CHECKPOINT]
+    python -m benchmarks.humanoid [ID ...] [--policy CHECKPOINT] [--combination CHECKPOINT]
 
-Without `--policy`, g1-whole-body-ppo is trained first.
+Without `--policy`, g1-whole-body-ppo is trained first. What the three levels reach together is in
+`python -m benchmarks.vla_rl hierarchy`.
 """
 
 import argparse
@@ -19,13 +20,17 @@ from benchmarks.harness import Bench, Measure
 from benchmarks.peers import NotMeasuredError
 from rrf.envs.humanoid import body, command
 from rrf.envs.humanoid.balancer import load_balancer, standing_command
+from rrf.envs.humanoid.configs import HumanoidCfg
 from rrf.envs.humanoid.simulated_robot import SimulatedRobot, standing_data
 from rrf.envs.humanoid.whole_body_configs import WholeBodyEnvCfg
 from rrf.envs.mjlab.configs import MjlabEnvCfg
+from rrf.envs.vec_env import InitialState
 from rrf.evaluation.control.configs import OF_OWN_COMMANDS
 from rrf.evaluation.cpu_time import cpu_seconds
 from rrf.evaluation.intervals import wilson
 from rrf.evaluation.results import FILE_NAME, Evaluation
+from rrf.hierarchy.combination import hierarchy_of
+from rrf.hierarchy.play import play
 
 _IDS = {
     "velocity_error": ("amo_velocity_error", "m/s"),
@@ -102,18 +107,37 @@ def tick(bench: Bench) -> dict:
     return bench.number("system0_tick_ms_p99", float(np.percentile(took, 99)), "ms", seeds=[0])
 
 
+def hierarchy_tick(bench: Bench) -> dict:
+    """What a tick of three processes takes on a real clock, with the simulation of the robot: the
+    99th percentile of 20 s."""
+    if bench.options.combination is None:
+        raise NotMeasuredError("give --combination CHECKPOINT that rrf models join wrote")
+    cfg = hierarchy_of(bench.options.combination)
+    system0 = str(Path(cfg.system0.policy).resolve())
+    env = HumanoidCfg(num_envs=1, chunk_length=1, system0=system0, image_size=64).build()
+    try:
+        env.reset([InitialState("pick-red-cube", 4242, 0)], [0])
+        played = play(cfg, env.robot(0), bench.size(20.0, 1.0))
+    finally:
+        env.close()
+    print(f"{played.late_ticks} of {played.ticks} ticks began late")
+    return bench.number("hierarchy_tick_ms_p99", played.timing.p99_ms, "ms", seeds=[0])
+
+
 def _unseen(model: mujoco.MjModel, data: mujoco.MjData):  # pyright: ignore[reportAttributeAccessIssue]
     raise NotImplementedError("nobody looks here")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--policy", type=Path, help="a checkpoint, instead of training one")
+    parser.add_argument("--combination", type=Path, help="a checkpoint of all three systems")
 
 
 IDS: dict[str, Measure] = {
     "g1_whole_body_env_steps_per_cpu_s": env_steps,
     **dict.fromkeys(["g1_whole_body_falls", *(id for id, _ in _IDS.values())], whole_body),
     "system0_tick_ms_p99": tick,
+    "hierarchy_tick_ms_p99": hierarchy_tick,
 }
 
 

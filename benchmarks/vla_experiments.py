@@ -179,6 +179,17 @@ EXPERIMENTS = {
             cameras=("workspace", "hand_camera"), action_repeat=1,
         ),
     ),
+    "psi0-g1-table-grpo": Experiment(
+        "GRPO, three levels, G1 at a table", "psi0-g1-table", rl="psi0-g1-table-grpo",
+        protocol="configs/protocols/g1-table-shown.yaml",
+        recordings=Recordings(
+            (
+                *("walk-to-table", "touch-red-cube-left", "push-green-cube-left"),
+                *("push-red-cube-right", "pick-red-cube", "place-red-cube-blue"),
+            ),
+            episodes=40, max_steps=150, noise=(0.0, 0.02), env="g1-table", cameras=("ego",),
+        ),
+    ),
     "metaworld-grpo-early-stop": Experiment(
         "GRPO, Gaussian, early stop", _ONE_DEMO, rl="metaworld-grpo-compact",
         rl_overrides=EARLY_STOP, after="metaworld-grpo-compact",
@@ -349,6 +360,11 @@ def _result(
         "episodes": trained["validations"][-1]["episodes"] if trained else 0,
         "bounds_before": [before.overall.low, before.overall.high] if before else None,
         "bounds_after": [after.overall.low, after.overall.high],
+        **{
+            f"falls_{when}": evaluation.mean_metrics()["fall"]
+            for when, evaluation in (("before", before), ("after", after))
+            if evaluation and "fall" in evaluation.mean_metrics()
+        },
         "by_task": {
             task: {
                 "before": before.per_task[task].successes if before else None,

@@ -10,6 +10,10 @@ initial states, which takes a quarter of an hour per seed.
 which are repeated in other initial states, then imitation and GRPO. It takes hours; `--resume`
 continues it.
 
+`hierarchy` measures `hierarchy_success`, `hierarchy_success_after_rl` and `hierarchy_falls`: a G1
+at its table, 40 demonstrations of each of six instructions through the System 0 in `.rrf/system0`,
+imitation of Systems 2 and 1, and GRPO through it; an hour.
+
 `drawn --tasks-seed 0 1 2` measures `drawn_success_before`, `drawn_success_imitated` and
 `drawn_success_after`: six tasks that each of these seeds draws, one demonstration of each, which is
 repeated in other initial states, then imitation and GRPO; half an hour per draw. With `--alone`
@@ -44,7 +48,11 @@ from rrf import workspace
 
 _ROUNDS = 4
 _RATE = "metaworld_rl_episodes_per_s"
-_ALIASES = {"metaworld-grpo-compact": "headline", "metaworld-grpo-mt50-two-views": "mt50_success"}
+_ALIASES = {
+    "metaworld-grpo-compact": "headline",
+    "metaworld-grpo-mt50-two-views": "mt50_success",
+    "psi0-g1-table-grpo": "hierarchy",
+}
 _IDS = {  # experiment -> field of its results -> id under which it is published
     "metaworld-grpo-compact": {
         "before": "metaworld_success_before",
@@ -52,6 +60,11 @@ _IDS = {  # experiment -> field of its results -> id under which it is published
         "wall_s": "metaworld_rl_wall_s",
     },
     "metaworld-grpo-mt50-two-views": {"after": "mt50_success", "wall_s": "mt50_wall_h"},
+    "psi0-g1-table-grpo": {
+        "before": "hierarchy_success",
+        "after": "hierarchy_success_after_rl",
+        "falls_after": "hierarchy_falls",
+    },
 }
 _SEEDS = {"metaworld-grpo-compact": (0, 1, 2)}  # of others: 0
 _UNITS = {"_s": ("s", 1), "_h": ("h", 3600)}  # by the end of an id: its name, and seconds
