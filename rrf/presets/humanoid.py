@@ -20,6 +20,7 @@ def g1_whole_body_ppo() -> OnPolicyRunnerCfg:
             critic_cfg=VNetworkCfg(backbone_cfg=_NETWORK),
         ),
         algorithm=PPOCfg(
+            learning_rate=1e-4,  # where it starts: with more, the first step ruins an `init_from`
             entropy_coef=0.0,
             desired_kl=0.02,
             num_learning_epochs=4,

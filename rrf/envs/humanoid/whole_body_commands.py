@@ -101,5 +101,7 @@ class Commands:
         num, rng = len(robots), self._rng
         default = body.default_pose(body.PROXIMAL)
         drawn = rng.uniform(_ARM_LOW, _ARM_HIGH, (num, len(default)))
-        self.goal_n15[robots, _ARMS] = default + level * (drawn - default)
+        # Who walked with still arms falls over arms that move: they keep half of their range.
+        share = 0.5 + 0.5 * level if level >= WALKS_FROM else 0.5 * level / WALKS_FROM
+        self.goal_n15[robots, _ARMS] = default + share * (drawn - default)
         self.arm_left_s_n[robots] = rng.uniform(*_ARM_HOLD_S, num)

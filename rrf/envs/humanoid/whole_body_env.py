@@ -44,9 +44,9 @@ _TOUCH_N = 5.0
 _PUSH_S = (4.0, 8.0)
 _PUSH = np.array([0.6, 0.6, 0.2, 0.3, 0.3, 0.5])  # largest change of the pelvis' velocity
 _NOISE = {"spin": 0.15, "tilt": 0.02, "joints": 0.01, "velocities": 0.6}  # uniform, +-
-_GROWTH, _FALL = 0.2, 0.5
+_GROWTH, _FALL = 0.2, 0.3
 """How much the level of difficulty grows when every robot has ended an episode on its feet, and
-shrinks when every robot has fallen: it stays where two of seven fall."""
+shrinks when every robot has fallen: it stays where two of five fall."""
 _ARRAYS = (
     *("_heading_n", "_action_n15", "_controls_nc", "_push_left_s", "_length_n", "_errors_n3"),
 )
