@@ -7,9 +7,10 @@
     place  pick, then over the plate -> down -> open -> up
 
 A phase has a goal of the hand in the world's frame. The hand follows a point that moves to the goal
-at a limited speed; inverse kinematics answers from where the body is at that moment, so the body
-may sway. Meanwhile the body keeps its place in front of the table by small steps. Where something
-goes wrong (the object slips or rolls away), the expert begins again.
+at a limited speed, and waits for the hand; inverse kinematics answers from where the body is at
+that moment, so the body may sway. Where the arm is too short, the torso leans further. Steps move
+the hand more than they help it, so the body takes some only when it has left its place. Where
+something goes wrong (the object slips or rolls away), the expert begins again.
 
 Everything is a function of what it saw of its own episode.
 """
@@ -33,13 +34,15 @@ if typing.TYPE_CHECKING:
 _OPEN = (0.0, -0.7, 0.6, -0.75, -0.2, -0.75, -0.2)
 _GRIP = (0.0, 0.0, 0.8, -1.42, -0.2, -1.42, -0.2)
 _FIST = (0.0, 0.3, 0.6, -1.45, -0.3, -1.45, -0.3)
-_LEAN = 0.2  # rad, the torso's pitch at the table
+_LEAN, _MAX_LEAN, _LEAN_RAD_S = 0.2, 0.6, 0.3  # the torso's pitch at the table; more to reach far
+_REACHED_M, _LAG_M = 0.008, 0.06
 _OVER_M, _GRASP_M, _LIFT_M = 0.12, 0.008, 0.14  # the hand's height above the middle of the object
 _TOUCH_M = -0.01
 _BESIDE_M = {"left": (-0.03, -0.12), "right": (-0.03, 0.12), "forward": (-0.12, 0.0)}
 _ALONG = {"left": (0.0, 1.0), "right": (0.0, -1.0), "forward": (1.0, 0.0)}
 _FAST_M_S, _CARRY_M_S, _SLOW_M_S, _LOWER_M_S = 0.35, 0.2, 0.15, 0.1
 _NEAR_M, _AT_M = 0.02, 0.012
+_TURNED_RAD = 0.2
 _STAND_M = 0.12  # no steps for less: they move the hand more than they help it
 _MAX_RAD_S = 1.8  # of a joint
 _TURNS_WITH_ARM, _TILT = 0.6, 0.3  # rad; the fingers point down a little
@@ -58,6 +61,7 @@ class Expert:
         self._follows: np.ndarray | None = None  # the point that the hand follows
         self._angles: np.ndarray | None = None  # of the arm, as they were chosen last
         self._angle = 0.0  # of the fingers about z
+        self._lean = _LEAN
         self._phase = "begin"
         self._since = 0  # actions in this phase
         self._grip = np.zeros(3)  # where the hand closed, or opened
@@ -83,13 +87,15 @@ class Expert:
         vx, vy = cos * ahead + sin * left, -sin * ahead + cos * left
         if math.hypot(ahead, left) < _STAND_M:
             vx = vy = 0.0
-        turn = -self._start.robot[2]  # the table is straight ahead where the heading is 0
+        # The table is straight ahead where the heading is 0. Who works there and is nearly turned
+        # to it does not step, which would move the hand more than it helps it.
+        is_turned = abs(angle) < (_TURNED_RAD if self._arm else 0.05)
         return {
             "vx": float(np.clip(0.8 * vx, -0.25, 0.4)),
             "vy": float(np.clip(0.8 * vy, -0.25, 0.25)),
-            "vyaw": float(np.clip(1.5 * -angle, -0.6, 0.6)) if abs(angle) > 0.05 else 0.0,
-            "target_yaw": turn,
-            "torso_pitch": 0.0 if self._task.verb == "walk" else _LEAN,
+            "vyaw": 0.0 if is_turned else float(np.clip(1.5 * -angle, -0.6, 0.6)),
+            "target_yaw": (angle if self._arm and is_turned else 0.0) - self._start.robot[2],
+            "torso_pitch": self._lean if self._arm else 0.0,
         }
 
     def _reach(self, data: "mujoco.MjData", goal: np.ndarray, speed: float) -> dict[str, float]:
@@ -97,8 +103,11 @@ class Expert:
         assert self._arm
         if self._follows is None:
             self._follows = self._arm.place(data)
-        way = goal - self._follows
-        self._follows += way * min(1.0, speed * self._dt / max(float(np.linalg.norm(way)), 1e-9))
+        if float(np.linalg.norm(self._follows - self._arm.place(data))) < _LAG_M:
+            way = goal - self._follows
+            self._follows += way * min(
+                1.0, speed * self._dt / max(float(np.linalg.norm(way)), 1e-9)
+            )
         way = self._follows[:2] - data.body(f"{self.side}_shoulder_pitch_link").xpos[:2]
         angle = _TURNS_WITH_ARM * math.atan2(way[1], way[0])
         if self._fingers == _OPEN:
@@ -111,10 +120,14 @@ class Expert:
         angle = self._angle
         fingers = np.array([math.cos(angle), math.sin(angle), -math.tan(_TILT)])
         turn = kinematics.facing(self.side, fingers, _DOWN)
-        angles, _ = self._arm.solve(data, self._follows, turn)
+        angles, off = self._arm.solve(data, self._follows, turn)
+        if off > _REACHED_M:
+            self._lean = min(_MAX_LEAN, self._lean + _LEAN_RAD_S * self._dt)
         before = data.qpos[self._arm.qpos] if self._angles is None else self._angles
-        most = _MAX_RAD_S * self._dt
-        self._angles = before + np.clip(angles - before, -most, most)
+        step = angles - before
+        self._angles = before + step * min(
+            1.0, _MAX_RAD_S * self._dt / max(np.abs(step).max(), 1e-9)
+        )
         joints = dict(zip(self._arm.joints, self._arm.targets(data, self._angles), strict=True))
         return joints | hands.pose(self.side, self._fingers)
 

@@ -36,9 +36,8 @@ if typing.TYPE_CHECKING:
     from rrf.envs.humanoid.experts import Expert
 
 _RENDER_BATCH = 8
-_SETTLE_TICKS = 25
-"""Ticks under the resting command before an episode begins: until then feet, arms and fingers have
-found their balance."""
+_MIN_SETTLE_TICKS, _MAX_SETTLE_TICKS, _STILL_TICKS = 25, 100, 10
+_STILL_M_S = 0.03  # of the pelvis
 
 
 @dataclasses.dataclass
@@ -154,10 +153,19 @@ class HumanoidVecEnv:
         self._balancer.reset(np.array([slot]), data.qpos[None], data.qvel[None])
         episode = _Episode(task, state, start, data, self.world.resting.copy())
         self._episodes[slot] = episode
-        for _ in range(_SETTLE_TICKS):
+        self._settle(slot, episode)
+
+    def _settle(self, slot: int, episode: _Episode) -> None:
+        """Let the robot find its balance under the resting command before an episode begins."""
+        num_still = 0
+        for tick in range(_MAX_SETTLE_TICKS):
             self._tick(slot, episode)
-            self.world.park(data, start)
-        mujoco.mj_forward(self.world.model, data)
+            self.world.park(episode.data, episode.start)
+            is_still = np.abs(episode.data.qvel[:2]).max() < _STILL_M_S
+            num_still = num_still + 1 if is_still else 0
+            if tick + 1 >= _MIN_SETTLE_TICKS and num_still >= _STILL_TICKS:
+                break
+        mujoco.mj_forward(self.world.model, episode.data)
 
     def _run(self, slot: int, chunk: np.ndarray) -> tuple[np.ndarray, bool, bool, int]:
         """Execute a chunk until the episode ends: rewards, success, truncated, steps."""

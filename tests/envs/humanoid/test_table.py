@@ -171,6 +171,19 @@ def test_experts_solve_a_task_of_each_verb(env):
         assert sum(played(env, InitialState(name, 7, i))[1] for i in range(4)) >= 3, name
 
 
+def test_an_expert_leans_as_far_as_its_arm_is_too_short(env):
+    env.reset([InitialState("pick-red-cube", 7, 1)], [0])
+    env.data(0).joint("red_cube").qpos[0] = 0.5
+    leans, step = [], None
+    while step is None or not (step.success[0] or step.truncated[0]):
+        action = env.expert_action(0)
+        leans.append(action[command.NAMES.index("torso_pitch")])
+        step = env.step(action[None, None], [0])
+    assert step.success[0]
+    assert leans[0] == pytest.approx(0.2)
+    assert 0.25 < leans[-1] <= 0.6
+
+
 def test_an_episode_depends_on_its_initial_state_alone(env):
     state = InitialState("touch-blue-ball-right", 5, 3)
     seen, is_solved = played(env, state)
