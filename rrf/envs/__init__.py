@@ -10,6 +10,7 @@ ENVS = Lookup(
         "aloha": "rrf.envs.aloha.configs:AlohaCfg",
         "calvin": "rrf.envs.calvin.configs:CalvinCfg",
         "g1-table": "rrf.envs.humanoid.configs:HumanoidCfg",
+        "humanoid-psi0": "rrf.envs.humanoid.configs:HumanoidPsi0Cfg",
         "isaaclab": "rrf.envs.isaaclab.configs:IsaacLabCfg",
         "libero": "rrf.envs.libero.configs:LiberoCfg",
         "libero-plus": "rrf.envs.libero.configs:LiberoPlusCfg",

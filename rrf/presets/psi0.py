@@ -76,6 +76,12 @@ def psi0_g1_table() -> SupervisedRunnerCfg:
     return cfg.replace(policy=policy, instructions=None, max_steps=3000, batch_size=64)
 
 
+def psi0_humanoid() -> SupervisedRunnerCfg:
+    """On 14 demonstrations of each of humanoid-psi0's 14 pick-and-place instructions: the same
+    policy as psi0-g1-table."""
+    return psi0_g1_table().replace(experiment_name="psi0-humanoid", dataset="humanoid-psi0")
+
+
 def psi0_g1_table_grpo() -> VLARLRunnerCfg:
     """GRPO of a policy of psi0-g1-table, through System 0 as it is; set `init_from` to it."""
     cfg, whole = other_simulator_grpo(), psi0_g1_table().policy

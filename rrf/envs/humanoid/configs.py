@@ -10,7 +10,7 @@ from rrf import workspace
 from rrf.config import configclass, did_you_mean
 from rrf.envs.configs import VecEnvCfg
 from rrf.envs.humanoid import command
-from rrf.envs.humanoid.tasks import COLORS, SHAPES, TASKS
+from rrf.envs.humanoid.tasks import COLORS, PICK_AND_PLACE, SHAPES, TASKS
 
 CAMERAS = ("ego", "outside")
 CONTROL_HZ = 50
@@ -132,3 +132,15 @@ class HumanoidCfg(VecEnvCfg):
             return super().how_to_pin(others)
         link = f"link the whole-body policy {versions[SYSTEM0]} to {self.system0}"
         return f"{link}; {super().how_to_pin(others)}" if others else link
+
+
+@configclass(builds="rrf.envs.humanoid.simulator:HumanoidVecEnv")
+class HumanoidPsi0Cfg(HumanoidCfg):
+    """The same robot and table, with 14 pick-and-place instructions: the tasks from which a policy
+    in two parts (`psi0-humanoid`) learns in demonstrations."""
+
+    simulator: typing.ClassVar[str] = "humanoid-psi0"
+
+    @property
+    def tasks(self) -> Sequence[str]:
+        return PICK_AND_PLACE

@@ -72,3 +72,12 @@ def _all() -> Mapping[str, Task]:
 
 TASKS = _all()
 """Name -> task: 73, of which a protocol or a dataset names those that it uses."""
+
+PICK_AND_PLACE = (
+    *("place-red-cube-green", "place-red-cube-blue", "place-green-cube-blue"),
+    *("place-green-cube-yellow", "place-blue-cube-yellow", "place-blue-cube-red"),
+    *("place-yellow-cube-red", "place-yellow-cube-green"),
+    *("place-red-cylinder-blue", "place-red-cylinder-yellow", "place-green-cylinder-red"),
+    *("place-green-cylinder-yellow", "place-blue-cylinder-green", "place-yellow-cylinder-red"),
+)
+"""The 14 of them that are the package humanoid-psi0: each cube and cylinder, and each plate."""
