@@ -11,7 +11,7 @@ which are repeated in other initial states, then imitation and GRPO. It takes ho
 continues it.
 
 `hierarchy` measures `hierarchy_success`, `hierarchy_success_after_rl` and `hierarchy_falls`: a G1
-at its table, 40 demonstrations of each of six instructions through the System 0 in `.rrf/system0`,
+at its table, 60 demonstrations of each of six instructions through the System 0 in `.rrf/system0`,
 imitation of Systems 2 and 1, and GRPO through it; an hour.
 
 `drawn --tasks-seed 0 1 2` measures `drawn_success_before`, `drawn_success_imitated` and

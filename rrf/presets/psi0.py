@@ -73,7 +73,7 @@ def psi0_g1_table() -> SupervisedRunnerCfg:
         feature_period=2,
     )
     policy = cfg.policy.replace(head=GaussianHeadCfg())  # half the time of a flow's on a CPU
-    return cfg.replace(policy=policy, instructions=None, max_steps=3000, batch_size=64)
+    return cfg.replace(policy=policy, instructions=None, max_steps=5000, batch_size=64)
 
 
 def psi0_humanoid() -> SupervisedRunnerCfg:
