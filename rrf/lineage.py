@@ -75,8 +75,9 @@ class Lineage:
     """Digest of the checkpoint that training started from."""
     teacher_checkpoint: str | None = None
     system2_checkpoint: str | None = None
-    """Digest of the System 2 that a policy in several systems was joined from, if it was an
-    artifact of its own."""
+    """Digest of the System 2 that a policy was joined from, as an artifact of its own."""
+    system1_checkpoint: str | None = None
+    """The same of System 1. The training that it comes from made `parent_checkpoint`."""
     system0_checkpoint: str | None = None
     """Digest of the System 0 that is a part of it."""
     published: dict[str, str | None] | None = None

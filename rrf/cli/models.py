@@ -383,12 +383,13 @@ def lineage_behind(checkpoint: Path, dataset: str | None = None) -> Lineage:
 
 
 def run_of(checkpoint: Path) -> str:
-    """The MLflow run of the run directory that contains a checkpoint; an imported policy gets one.
+    """The MLflow run of the run directory that contains a checkpoint; an imported policy and one
+    that was joined from others get one.
 
     Raises:
         ValueError: If there is no such run, or its file is damaged.
     """
-    from rrf.registry.registration import imported_run
+    from rrf.registry.registration import imported_run, joined_run
     from rrf.run_directory import mlflow_run_of
     from rrf.runners.checkpoints.deployable import load_lineage
 
@@ -397,6 +398,8 @@ def run_of(checkpoint: Path) -> str:
     lineage = load_lineage(checkpoint)
     if lineage.published and not lineage.datasets:
         return imported_run(checkpoint)
+    if lineage.system1_checkpoint:
+        return joined_run(checkpoint)
     raise ValueError(
         f"'{checkpoint}' is not in a run directory with an MLflow run; give the run with: rrf "
         f"models register {checkpoint} NAME --run-id RUN"

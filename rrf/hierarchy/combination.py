@@ -3,16 +3,21 @@
 It is the checkpoint of the upper policy with the deployable files of System 0 in its folder
 `system0/`. Its digest covers both, so that another System 0 below the same upper policy is another
 combination: it has to be evaluated, and promoted, as one.
+
+Its lineage names the digests of three artifacts, as `rrf models split` would write the first two,
+and the training that the upper policy comes from.
 """
 
+import tempfile
 from pathlib import Path
 
 from rrf import atomic
 from rrf.envs.humanoid import scene
 from rrf.hierarchy.configs import HierarchyCfg, SystemCfg
 from rrf.hierarchy.interfaces import check_fits, sent_by, taken_by
+from rrf.lineage import Lineage
 from rrf.policies.vla.psi0_configs import Psi0PolicyCfg
-from rrf.runners.checkpoints import checkpoint
+from rrf.runners.checkpoints import checkpoint, parts
 from rrf.runners.checkpoints.control import load_control_policy, load_interface
 from rrf.runners.checkpoints.deployable import (
     SYSTEM0,
@@ -23,7 +28,8 @@ from rrf.runners.checkpoints.deployable import (
 
 
 def combine(upper: Path, system0: Path, out: Path) -> Path:
-    """Write the combination of two checkpoints to `out`, atomically.
+    """Write the combination of two checkpoints to `out`, atomically. The System 0 of an upper one
+    that is a combination itself is replaced.
 
     Raises:
         ValueError: If the upper one is not a whole policy in two parts, if what it sends is not
@@ -39,16 +45,29 @@ def combine(upper: Path, system0: Path, out: Path) -> Path:
     policy.require_system2()
     load_control_policy(system0)  # its files are whole
     check_fits(sent_by(policy, {}), taken_by(load_interface(system0), scene.JOINTS))
-    lineage = load_lineage(upper).replace(
-        parent_checkpoint=deployable_digest(upper), system0_checkpoint=deployable_digest(system0)
-    )
+    lineage = _lineage_of(upper).replace(system0_checkpoint=deployable_digest(system0))
     facts = {k: v for k, v in atomic.read_manifest(upper).items() if k != "files"}
     with atomic.directory(out) as root:
         copy_deployable(upper, root)
-        (root / SYSTEM0).mkdir(exist_ok=True)
+        atomic.remove(root / SYSTEM0)
+        (root / SYSTEM0).mkdir()
         copy_deployable(system0, root / SYSTEM0)
         atomic.write_manifest(root, **{**facts, "lineage": lineage.to_dict()})
     return out
+
+
+def _lineage_of(upper: Path) -> Lineage:
+    """That of an upper policy with the digests of its parts."""
+    lineage = load_lineage(upper)
+    if lineage.system1_checkpoint:  # it was joined from them
+        return lineage
+    with tempfile.TemporaryDirectory() as folder:
+        system2, system1 = map(deployable_digest, parts.split(upper, Path(folder) / "parts"))
+    return lineage.replace(
+        parent_checkpoint=deployable_digest(upper),
+        system2_checkpoint=system2,
+        system1_checkpoint=system1,
+    )
 
 
 def system0_of(path: Path) -> Path:

@@ -1,8 +1,8 @@
 """What a workspace and its store keep although no version, champion or dataset refers to it.
 
 kind          is kept if
-run           a version was trained in it, or has a checkpoint of it, or a run that is kept was
-              trained from it
+run           a version was trained in it, has a checkpoint of it, or was joined from one of its
+              checkpoints, or a run that is kept was trained from it
 evaluation    a version has the checkpoint that was evaluated, or a champion had it
 fetched copy  the version exists
 dataset copy  a version was trained on that MD5
@@ -41,7 +41,7 @@ from rrf.mlflow_store import artifacts
 from rrf.registry import ledger as ledgers
 from rrf.registry import listing, packaging, retention
 from rrf.registry.client import connect
-from rrf.registry.retention import RetentionCfg
+from rrf.registry.retention import PARENT, RetentionCfg
 from rrf.registry.versions import CHECKPOINT_DIGEST, Version, versions_of
 from rrf.run_directory import RUN, UNSENT, read_facts
 from rrf.runners.checkpoints.deployable import deployable_digest
@@ -50,6 +50,13 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 _DAY_S = 86_400.0
+_ORIGINS = (
+    PARENT,
+    "lineage.system0_checkpoint",
+    "lineage.system2_checkpoint",
+    "lineage.system1_checkpoint",
+)
+"""Tags of a version with digests of checkpoints that it was joined from or trained from."""
 _BUSY = "{} is being used by another process"
 
 
@@ -90,6 +97,7 @@ def find(older_than_s: float | None = None, policy: RetentionCfg | None = None) 
     changes = [entry for ledger in read.values() for entry in ledger.entries]
     champions = {entry.checkpoint_digest or "" for entry in changes} - {""}
     digests = champions | {version.checkpoint_digest for version in kept} - {""}
+    digests |= {v.tags[key] for v in kept for key in _ORIGINS if key in v.tags}
     run_ids = {version.run_id for version in kept}
     leftovers = [
         *_runs(run_ids, digests, before("run")),

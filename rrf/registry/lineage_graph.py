@@ -34,10 +34,15 @@ Kind = typing.Literal[
 _OTHERS = (
     ("parent_checkpoint", "started from"),
     ("teacher_checkpoint", "taught by"),
-    ("system2_checkpoint", "sees by the System 2"),
-    ("system0_checkpoint", "stands by the System 0"),
 )
 """Fact of a lineage that names another checkpoint, and how the policy stands on it."""
+_SYSTEM0 = "system0_checkpoint"
+_SYSTEMS = (
+    ("system2_checkpoint", "sees by the System 2"),
+    ("system1_checkpoint", "acts by the System 1"),
+    (_SYSTEM0, "stands by the System 0"),
+)
+"""The same for the artifacts that a policy was joined from."""
 _LONGEST_CHAIN = 50  # of trainings, one from another
 _SHOWN = 12
 _COSTS = (
@@ -118,8 +123,11 @@ def of_run(client: "MlflowClient", version: Version) -> Graph:
 
 
 def _add_trainings(client: "MlflowClient", graph: Graph, version: Version) -> None:
-    run = _add_run(client, graph, graph.root, "trained by", version.run_id)
-    _add_foundations(client, graph, run, facts_in(version.tags))
+    facts = facts_in(version.tags)
+    is_joined = any(facts.get(key) for key, _ in _SYSTEMS)
+    how = "joined by" if is_joined else "trained by"
+    run = _add_run(client, graph, graph.root, how, version.run_id)
+    _add_foundations(client, graph, run, facts)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -217,9 +225,10 @@ def stands(
             return ""
         reasons.append(f"commit {facts['git_revision'][:_SHOWN]}")
     if checkpoint:
-        if not digest.startswith(checkpoint):
+        own = (digest, *(facts.get(key, "") for key, _ in _SYSTEMS))
+        if not (fitting := [each for each in own if each.startswith(checkpoint)]):
             return ""
-        reasons.append(f"checkpoint {digest[:_SHOWN]}")
+        reasons.append(f"checkpoint {fitting[0][:_SHOWN]}")
     return ", ".join(reasons)
 
 
@@ -300,19 +309,51 @@ def _add_foundations(
         if also:
             graph.add(id, "made from", also)
     for key, how in _OTHERS:
-        digest = facts.get(key)
-        if not digest:
+        if digest := facts.get(key):
+            _add_training_of(client, graph, child, how, digest, depth)
+    if any(facts.get(key) for key, _ in _SYSTEMS):
+        _add_systems(client, graph, child, facts, depth)
+
+
+def _add_training_of(
+    client: "MlflowClient", graph: Graph, child: str, how: str, digest: str, depth: int
+) -> None:
+    """The training that made a checkpoint, and what it stands on."""
+    run = run_of_checkpoint(client, digest)
+    if run is None or depth == _LONGEST_CHAIN:
+        graph.add(child, how, _checkpoint_node(digest, {"run": "not in this store"}))
+        return
+    is_new = f"run:{run.run_id}" not in graph.nodes
+    id = graph.add(child, how, _run_node(client, run))
+    if is_new:
+        _add_foundations(client, graph, id, facts_in(run.tags), depth + 1)
+
+
+def _add_systems(
+    client: "MlflowClient", graph: Graph, child: str, facts: Mapping[str, str], depth: int
+) -> None:
+    """The artifacts that a policy was joined from: their versions, and the trainings behind them.
+
+    Systems 2 and 1 that no training has as they are, are parts of the policy that the training
+    before has made: joining them has compared their weights.
+    """
+    versions = listing.versions()
+    for key, how in _SYSTEMS:
+        if not (digest := facts.get(key)):
             continue
-        run = run_of_checkpoint(client, digest)
-        if run is None or depth == _LONGEST_CHAIN:
-            title = f"checkpoint {digest[:_SHOWN]}"
-            node = Node(f"checkpoint:{digest}", "checkpoint", title, {"run": "not in this store"})
-            graph.add(child, how, node)
-            continue
-        is_new = f"run:{run.run_id}" not in graph.nodes
-        id = graph.add(child, how, _run_node(client, run))
-        if is_new:
-            _add_foundations(client, graph, id, facts_in(run.tags), depth + 1)
+        names = [f"{v.name} version {v.version}" for v in versions if v.checkpoint_digest == digest]
+        shown = {"registered as": ", ".join(names)} if names else {}
+        whole, made = digest, "trained by"
+        if run_of_checkpoint(client, digest) is None:
+            whole, made = "" if key == _SYSTEM0 else facts.get("parent_checkpoint", ""), "part of"
+            shown |= {} if whole else {"run": "not in this store"}
+        id = graph.add(child, how, _checkpoint_node(digest, shown))
+        if whole:
+            _add_training_of(client, graph, id, made, whole, depth)
+
+
+def _checkpoint_node(digest: str, facts: dict[str, str]) -> Node:
+    return Node(f"checkpoint:{digest}", "checkpoint", f"checkpoint {digest[:_SHOWN]}", facts)
 
 
 def _foundations(facts: Mapping[str, str]) -> Iterator[tuple[Node, str, Node | None]]:

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 IMPORTED = "imported"
 """The experiment with the runs of policies that others have trained."""
+JOINED = "joined"
+"""The experiment with the runs of policies that were joined from others."""
 _IMPORTED_DIGEST = "rrf.checkpoint_digest"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
@@ -105,8 +107,8 @@ def register(
 def _with_origins(lineage: Lineage, written: Lineage) -> Lineage:
     """A lineage of data, with what training wrote to the checkpoint about what it started from."""
     names = (
-        *("parent_checkpoint", "teacher_checkpoint", "system2_checkpoint", "system0_checkpoint"),
-        *("published", "imported_from"),
+        *("parent_checkpoint", "teacher_checkpoint", "published", "imported_from"),
+        *("system2_checkpoint", "system1_checkpoint", "system0_checkpoint"),
     )
     origins = {name: getattr(written, name) for name in names if getattr(lineage, name) is None}
     return lineage.replace(**origins)
@@ -203,6 +205,28 @@ def imported_run(checkpoint: str | Path) -> str:
         return runs[0].info.run_id
     name = f"{Path(checkpoint).resolve().name}, {digest[:8]}"
     run = client.create_run(experiment, tags={_IMPORTED_DIGEST: digest}, run_name=name)
+    client.set_terminated(run.info.run_id)
+    return run.info.run_id
+
+
+def joined_run(checkpoint: str | Path) -> str:
+    """The id of the MLflow run of a policy that was joined from others without training, for
+    instance of a combination of three systems; made if there is none yet.
+
+    The run has the lineage of the policy, which names what it was joined from.
+    """
+    client, digest = connect(), deployable_digest(checkpoint)
+    experiment = store.experiment_id(client, JOINED)
+    same = f"tags.`{CHECKPOINT_DIGEST}` = '{digest}'"
+    if runs := client.search_runs([experiment], same, max_results=1):
+        return runs[0].info.run_id
+    lineage = load_lineage(checkpoint)
+    parts = (lineage.system2_checkpoint, lineage.system1_checkpoint, lineage.system0_checkpoint)
+    name = f"joined {' '.join(part[:8] for part in parts if part)}"
+    tags = lineage.tags() | {CHECKPOINT_DIGEST: digest}
+    if flow_run := FlowRun.from_environment():
+        tags |= flow_run.tags()
+    run = client.create_run(experiment, tags=tags, run_name=name)
     client.set_terminated(run.info.run_id)
     return run.info.run_id
 

@@ -36,7 +36,7 @@ def system0(tmp_path_factory):
     return checkpoint.save(folder, 1, cfg, policy.state_dict(), {}, _STATE, Lineage(), texts)
 
 
-def written(folder, **changes):
+def written(folder, lineage=Lineage(), **changes):
     """A policy in two parts that sends `SENDS`."""
     given = {"action_dim": 4, "action_names": list(SENDS), "action_units": list(UNITS)}
     cfg = psi0("regression", **(given | changes))
@@ -50,7 +50,7 @@ def written(folder, **changes):
     policy = cfg.build(stats)
     run = SupervisedRunnerCfg(policy=cfg)
     return checkpoint.save(
-        folder, 1, run, policy.state_dict(), stats, _STATE, Lineage(), policy.assets()
+        folder, 1, run, policy.state_dict(), stats, _STATE, lineage, policy.assets()
     )
 
 

@@ -9,7 +9,7 @@ from rrf.cli import app
 from rrf.envs.vec_env import InitialState
 from rrf.evaluation.protocols.files import load_protocol
 from rrf.hierarchy import combination
-from rrf.registry import lineage_graph
+from rrf.networks import tensor_files
 from rrf.runners.checkpoints import checkpoint, parts
 from rrf.runners.checkpoints.control import load_control_policy
 from rrf.runners.checkpoints.deployable import copy_deployable, deployable_digest, load_lineage
@@ -23,7 +23,7 @@ def combined(upper, system0, tmp_path_factory):
     return combination.combine(upper, system0, tmp_path_factory.mktemp("all") / "combined")
 
 
-def test_a_combination_holds_all_three_and_does_what_they_did(combined, upper, system0):
+def test_a_combination_holds_all_three_and_does_what_they_did(combined, upper, system0, tmp_path):
     one, other = map(checkpoint.load_policy, (upper, combined))
     assert np.array_equal(acted(one, observation()), acted(other, observation()))
     below = combination.system0_of(combined)
@@ -32,20 +32,31 @@ def test_a_combination_holds_all_three_and_does_what_they_did(combined, upper, s
     lineage = load_lineage(combined)
     assert lineage.parent_checkpoint == deployable_digest(upper)
     assert lineage.system0_checkpoint == deployable_digest(system0)
-    assert {how for _, how in lineage_graph._OTHERS} > {"stands by the System 0"}
+    both = map(deployable_digest, parts.split(upper, tmp_path / "parts"))
+    assert (lineage.system2_checkpoint, lineage.system1_checkpoint) == tuple(both)
 
 
-def test_another_system_0_is_another_combination(combined, upper, system0, tmp_path):
+@pytest.fixture
+def another(system0, tmp_path):
+    """A System 0 of other weights, with a file that the first one does not have."""
     copy_deployable(system0, changed := tmp_path / "changed")
     weights = checkpoint.read_weights(changed)
     weights["actor.log_std"] += 0.1
-    from rrf.networks import tensor_files
-
     tensor_files.write(changed / checkpoint.WEIGHTS, weights)
+    (changed / "notes.txt").write_text("more")
     facts = {k: v for k, v in atomic.read_manifest(changed).items() if k != "files"}
     atomic.write_manifest(changed, **facts)
-    other = combination.combine(upper, changed, tmp_path / "other")
+    return changed
+
+
+def test_another_system_0_is_another_combination(combined, upper, system0, another, tmp_path):
+    other = combination.combine(upper, another, tmp_path / "other")
     assert deployable_digest(other) != deployable_digest(combined)
+    replaced = combination.combine(combined, another, tmp_path / "replaced")
+    assert deployable_digest(replaced) == deployable_digest(other)
+    assert load_lineage(replaced) == load_lineage(other)
+    back = combination.combine(replaced, system0, tmp_path / "back")
+    assert deployable_digest(back) == deployable_digest(combined)
 
 
 def test_a_changed_system_0_is_noticed(combined, tmp_path):

@@ -101,7 +101,7 @@ def join(system2: Path, system1: Path, out: Path, feature_period: int | None = N
             raise ValueError(f"{where} has a weight of the other part: {foreign[0]}")
     period = acting.feature_period if feature_period is None else feature_period
     joined = acting.replace(backbone=seeing.backbone, feature_period=period)
-    names = {"parent_checkpoint": digests[1], "system2_checkpoint": digests[0]}
+    names = {"system2_checkpoint": digests[0], "system1_checkpoint": digests[1]}
     _write(out, run, joined, weights | own, system1, names, files)
     return out
 

@@ -93,7 +93,8 @@ def test_what_was_split_is_joined_to_the_same_policy(whole, both, tmp_path):
     one, other = map(checkpoint.load_policy, (whole, joined))
     assert one.cfg == other.cfg
     assert np.array_equal(acted(one, observation()), acted(other, observation()))
-    assert load_lineage(joined).parent_checkpoint == deployable_digest(both[1])
+    assert load_lineage(joined).parent_checkpoint == deployable_digest(whole)
+    assert load_lineage(joined).system1_checkpoint == deployable_digest(both[1])
     assert load_lineage(joined).datasets == LINEAGE.datasets
     assert load_lineage(joined).system2_checkpoint == deployable_digest(both[0])
     again = parts.split(joined, tmp_path / "again")
