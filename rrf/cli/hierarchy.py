@@ -1,9 +1,14 @@
-"""`rrf hierarchy`: plays three systems on one clock, at the table of the simulated G1."""
+"""`rrf hierarchy`, and `rrf play` of a combination: three systems on one clock, at the table of the
+simulated G1.
+"""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from rrf.hierarchy.configs import HierarchyCfg
 
 
 def hierarchy(
@@ -36,12 +41,8 @@ def hierarchy(
     """
     from rrf.cli.policy_reference import locate
     from rrf.config import read_yaml
-    from rrf.envs.humanoid.configs import HumanoidCfg
-    from rrf.envs.vec_env import InitialState
     from rrf.hierarchy.combination import hierarchy_of
     from rrf.hierarchy.configs import HierarchyCfg
-    from rrf.hierarchy.film import Film
-    from rrf.hierarchy.play import JsonLog, play, play_simulated
 
     if policy.endswith((".yaml", ".yml")):
         cfg = HierarchyCfg.from_dict(read_yaml(Path(policy)))
@@ -54,15 +55,43 @@ def hierarchy(
         )
     else:
         cfg = hierarchy_of(locate(policy)[0])
-    env = HumanoidCfg(
+    play_on_clock(cfg, task, index, seed, seconds, real_time, video, log)
+
+
+def play_on_clock(
+    cfg: "HierarchyCfg",
+    task: str,
+    index: int,
+    seed: int,
+    seconds: float,
+    real_time: bool,
+    video: Path | None,
+    log: Path | None,
+) -> None:
+    """Play three systems at the table, and say what happened.
+
+    Raises:
+        ValueError: If they do not fit each other or the robot, or there is no such initial state.
+    """
+    from rrf.envs.humanoid import scene
+    from rrf.envs.humanoid.configs import HumanoidCfg
+    from rrf.envs.vec_env import InitialState
+    from rrf.hierarchy.film import Film
+    from rrf.hierarchy.play import JsonLog, check, play, play_simulated
+
+    policy, start = check(cfg, scene.JOINTS), InitialState(task, seed, index)
+    env_cfg = HumanoidCfg(
         num_envs=1,
         chunk_length=1,
-        cameras=["ego"],
+        action_repeat=cfg.ticks("chunk_hz"),
+        cameras=policy.cameras,
+        image_size=policy.image_size[0],
         system0=str(Path(cfg.system0.policy).resolve()),
-        image_size=64,
-    ).build()
+    )
+    env_cfg.check_initial_state(start)
+    env = env_cfg.build()
     try:
-        env.reset([InitialState(task, seed, index)], [0])
+        env.reset([start], [0])
         robot, events = env.robot(0), JsonLog(log) if log else None
         film = Film(env, robot, video)
         typer.echo(f"playing {task}, initial state {index}, for {seconds:g} s")

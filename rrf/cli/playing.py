@@ -1,14 +1,19 @@
 """`rrf play`: show a policy at work, as a video, as numbers or in a window, or on a robot."""
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from rrf.cli.options import Imports, PolicyArgument, flags
 from rrf.cli.robots import RobotOption
 
+if TYPE_CHECKING:
+    from rrf.evaluation.candidate import Candidate
+
 _NOT_OF_A_KIND = ("checkpoint", "video", "seed", "imports", "result_file")
+_OF_A_COMBINATION = ("task", "index", "seconds", "real_time", "log")
 _ON_A_ROBOT = (
     *(
         "robot",
@@ -80,7 +85,8 @@ def play(
         typer.Option(help="Control: number of steps; by default 20 simulated seconds.", min=1),
     ] = None,
     seconds: Annotated[
-        float | None, typer.Option(help="Control: simulated seconds, instead of --steps.")
+        float | None,
+        typer.Option(help="Control, or combination: seconds, instead of --steps; by default 15."),
     ] = None,
     robot: RobotOption = None,
     episodes: Annotated[
@@ -92,11 +98,21 @@ def play(
     ] = None,
     log: Annotated[
         str | None,
-        typer.Option(help="Robot: keep the episodes as recordings of this name."),
+        typer.Option(
+            help="Robot: keep the episodes as recordings of this name. Combination: a file to "
+            "which events are appended, as JSON lines."
+        ),
     ] = None,
     log_to: Annotated[
         Path | None,
         typer.Option(help="Robot: log the episodes there, for `rrf logs upload`.", file_okay=False),
+    ] = None,
+    real_time: Annotated[
+        bool | None,
+        typer.Option(
+            "--real-time",
+            help="Combination: three processes and a real clock, instead of a simulated one.",
+        ),
     ] = None,
     operator: Annotated[
         bool | None,
@@ -125,14 +141,16 @@ def play(
     """Watch a policy at work.
 
     A VLA policy plays one episode, which is written as a video. A state-based policy plays in the
-    environment it was trained in, and is shown as numbers, as a video or in a window. With --robot,
-    a VLA policy drives a robot of lerobot within the limits of its config.
+    environment it was trained in, and is shown as numbers, as a video or in a window. A combination
+    of three systems runs them on one clock, each at its rate, and films their signals; with
+    --protocol it is played like any VLA policy. With --robot, a VLA policy drives a robot of
+    lerobot within the limits of its config.
     """
     from rrf.cli.options import check_output, check_renderer, import_modules
     from rrf.cli.policy_reference import locate
     from rrf.evaluation.candidate import candidate_at
     from rrf.evaluation.protocols.files import PROTOCOLS
-    from rrf.runners.checkpoints.deployable import described
+    from rrf.runners.checkpoints.deployable import SYSTEM0, described
 
     if robot is not None:
         _play_on_robot(context, robot, checkpoint, seed, imports)
@@ -147,6 +165,11 @@ def play(
     owner = PROTOCOLS.get(candidate.kind)
     names = [p.name for p in context.command.params if p.name not in (None, *_NOT_OF_A_KIND)]
     given = {n: context.params[n] for n in names if n and context.params.get(n) is not None}
+    if (candidate.checkpoint / SYSTEM0).is_dir() and protocol is None:
+        _play_combination(context, candidate, video, seed, given)
+        return
+    if real_time:
+        raise ValueError(f"--real-time: only of a combination, and {candidate.label} is none")
     if lost := [name for name in given if name in _ON_A_ROBOT]:
         raise ValueError(f"{flags(context, lost)}: only with --robot NAME")
     if others := [name for name in given if name not in owner.play_options]:
@@ -163,6 +186,41 @@ def play(
         check_output(Path(out))
     typer.echo(f"playing {candidate.label} on cpu: {f'writes {out}' if out else 'no --video'}")
     owner.runs_it().play(candidate, video, seed, {**owner.play_options, **given}, typer.echo)
+
+
+def _play_combination(
+    context: typer.Context,
+    candidate: "Candidate",
+    video: Path | None,
+    seed: int,
+    given: Mapping[str, Any],
+) -> None:
+    from rrf.cli.hierarchy import play_on_clock
+    from rrf.cli.options import check_output
+    from rrf.hierarchy.combination import hierarchy_of
+
+    if others := [name for name in given if name not in _OF_A_COMBINATION]:
+        raise ValueError(
+            f"{flags(context, others)}: {candidate.label} is a combination of three systems, which "
+            f"takes --video, --seed, {flags(context, _OF_A_COMBINATION)}; with --protocol it is "
+            "played as it is evaluated"
+        )
+    if "task" not in given:
+        raise ValueError(f"{candidate.label} is a combination of three systems; name its --task")
+    real_time, log = bool(given.get("real_time")), given.get("log")
+    out = video or (None if real_time else Path("episode.mp4"))  # to film takes time of the clock
+    for file in filter(None, (out, log)):
+        check_output(Path(file))
+    play_on_clock(
+        hierarchy_of(candidate.checkpoint),
+        given["task"],
+        given.get("index", 0),
+        seed,
+        given.get("seconds", 15.0),
+        real_time,
+        out,
+        Path(log) if log else None,
+    )
 
 
 def _play_on_robot(

@@ -169,12 +169,15 @@ def play(
     try:
         for system in systems.values():
             system.wait()
+        pids = {name: system.child.pid for name, system in systems.items()}
         if on_start:
-            on_start({name: system.child.pid for name, system in systems.items()})
+            on_start(pids)
         runtime = Runtime(
             cfg, robot, system2, system1, system0,
             policy.action_names, policy.max_feature_age_s, log,
         )  # fmt: skip
+        if log:
+            log("processes", pids)
         ticks = round(seconds * cfg.system0.hz)
         return _played(runtime, _keep_time(runtime, ticks, on_tick))
     finally:

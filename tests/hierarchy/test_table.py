@@ -1,6 +1,10 @@
 """Three systems at the table of the simulated G1, by the command that users type."""
 
 import json
+import os
+import signal
+import subprocess
+import sys
 
 import pytest
 from typer.testing import CliRunner
@@ -10,6 +14,7 @@ from rrf.envs.humanoid import command
 from rrf.envs.humanoid.configs import HumanoidCfg
 from rrf.hierarchy.combination import combine, hierarchy_of
 from tests.hierarchy.conftest import written
+from tests.waiting import wait_for
 
 
 @pytest.fixture(scope="module")
@@ -51,3 +56,60 @@ def test_an_unknown_task_is_named(combined, tmp_path):
     done = CliRunner().invoke(app, ["hierarchy", str(combined), "--task", "pick-red-cub"])
     assert done.exit_code != 0
     assert "pick-red-cube" in str(done.exception)
+
+
+@pytest.mark.slow
+def test_a_combination_is_played_on_the_clock_and_filmed_with_its_signals(combined, tmp_path):
+    video = tmp_path / "walk.mp4"
+    words = ["play", str(combined), "--task", "walk-to-table", "--seconds", "0.5"]
+    done = CliRunner().invoke(app, [*words, "--video", str(video)], catch_exceptions=False)
+    assert "25 ticks" in done.output
+    assert video.stat().st_size > 1000
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "is a combination of three systems; name its --task"),
+        (["--task", "pick-red-cube", "--size", "64"], "--size: .* with --protocol it is played as"),
+        (["--task", "pick-red-cub"], "did you mean 'pick-red-cube'"),
+        (["--task", "pick-red-cube", "--index", "1000"], "has no initial state 1000"),
+    ],
+)
+def test_what_a_combination_cannot_be_played_with_is_named(combined, tmp_path, words, message):
+    video = ["--video", str(tmp_path / "a.mp4")]
+    done = CliRunner().invoke(app, ["play", str(combined), *words, *video])
+    with pytest.raises(ValueError, match=message):
+        raise done.exception or AssertionError(done.output)
+
+
+def test_only_a_combination_is_played_in_real_time(system0):
+    done = CliRunner().invoke(app, ["play", str(system0), "--real-time"])
+    assert "--real-time: only of a combination" in str(done.exception)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("system", [2, 1, 0])
+def test_killing_a_process_of_the_command_ends_in_a_safe_stop_that_is_logged(
+    combined, tmp_path, system
+):
+    log = tmp_path / "log.jsonl"
+
+    def events() -> dict[str, dict]:
+        lines = log.read_text().splitlines() if log.exists() else []
+        return {event["event"]: event for event in map(json.loads, lines)}
+
+    words = ["play", str(combined), "--task", "walk-to-table", "--real-time", "--seconds", "5"]
+    command = [sys.executable, "-m", "rrf.cli", *words, "--log", str(log)]
+    playing = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    try:
+        pid = wait_for(lambda: events().get("processes"))[f"system{system}"]
+        os.kill(pid, signal.SIGKILL)
+        said, _ = playing.communicate(timeout=300)
+    finally:
+        playing.kill()
+    reason = f"System {system} (pid {pid}) died"
+    assert reason in events()["stop"]["reason"]
+    assert playing.returncode == 0
+    assert "250 ticks" in said  # the clock went on, and the robot stood
+    assert reason in " ".join(said.split())
