@@ -77,17 +77,24 @@ def _distance(version: Version, other: Version, scratch: Path) -> float:
 
 def weight_distance(checkpoint: Path, other: Path) -> float:
     """|a - b| / |b| over all tensors of two checkpoint directories; infinite if their names or
-    shapes differ.
+    shapes differ. Of policies with a part in a folder of its own, such as a System 0, the largest
+    distance of a part counts: another small part below the same large one is another policy.
     """
-    from safetensors import safe_open
-
     files = [
         sorted(p.relative_to(c) for p in c.rglob("*.safetensors")) for c in (checkpoint, other)
     ]
     if files[0] != files[1]:
         return math.inf
+    folders = dict.fromkeys(file.parent for file in files[0])
+    parts = [[file for file in files[0] if file.parent == folder] for folder in folders]
+    return max((_part_distance(checkpoint, other, part) for part in parts), default=0.0)
+
+
+def _part_distance(checkpoint: Path, other: Path, files: Sequence[Path]) -> float:
+    from safetensors import safe_open
+
     difference = norm = 0.0
-    for file in files[0]:
+    for file in files:
         with safe_open(checkpoint / file, "pt") as a, safe_open(other / file, "pt") as b:
             if set(a.keys()) != set(b.keys()):
                 return math.inf

@@ -109,3 +109,15 @@ def test_the_distance_of_weights(tmp_path):
     assert distance(tmp_path / "a", tmp_path / "a") == 0
     assert distance(tmp_path / "b", tmp_path / "a") == pytest.approx(0.1)
     assert distance(tmp_path / "c", tmp_path / "a") == np.inf
+
+
+def test_another_small_part_below_a_large_one_is_another_policy(tmp_path):
+    large, small = np.full(100_000, 3.0, np.float32), np.ones(10, np.float32)
+    for name, factor in (("one", 1.0), ("other", 1.05)):
+        (tmp_path / name / "system0").mkdir(parents=True)
+        save_file({"w": large}, tmp_path / name / "model.safetensors")
+        save_file({"w": small * factor}, tmp_path / name / "system0/model.safetensors")
+    one, other = tmp_path / "one", tmp_path / "other"
+    assert likeness.weight_distance(one, one) == 0.0
+    # |0.05| / |1| of System 0, not sqrt(10 * 0.05^2 / (100,000 * 9)) = 0.0002 of both together
+    assert likeness.weight_distance(other, one) == pytest.approx(0.05, rel=1e-5)
