@@ -26,6 +26,7 @@ ACTOR_TERMS = (
 FOOT_TERMS = ("foot_height", "foot_air_time", "foot_contact", "foot_contact_forces")
 NAMES = tuple(f"{__name__}:{name}" for name in ("left_right", "pendulum", "whole_body"))
 """What symmetry_cfg.mirrors may name."""
+_NUM_BODY_SIGNALS = 7  # vx, vy, vyaw, roll, pitch and yaw of the torso, height
 _SCAN_ROWS, _SCAN_COLUMNS = 11, 17  # rays across and along: 1 m by 1.6 m, one every 10 cm
 
 
@@ -103,11 +104,23 @@ def left_right(interface: Interface) -> Mapping[str, Mirror]:
 
 
 def whole_body(interface: Interface) -> Mapping[str, Mirror]:
-    """Mirrors for the whole-body task of a G1 (`rrf.envs.humanoid.whole_body_env`)."""
-    driven = joints(list(interface.robot["joint_names"]))
-    names = list(interface.robot["command_names"])
-    num_arms = sum(name.endswith("_joint") for name in names)
-    arms = joints(names[:num_arms])
+    """Mirrors for the whole-body task (`rrf.envs.humanoid.whole_body_env`) of a robot whose joints
+    of legs and arms begin with left_ and right_.
+
+    Raises:
+        ValueError: If a joint's name does not show its side, its partner, or about which axis it
+            turns.
+    """
+    names, driven_names = (list(interface.robot[f"{what}_names"]) for what in ("command", "joint"))
+    arm_names = names[:-_NUM_BODY_SIGNALS]
+    for name in (*driven_names[:12], *arm_names):
+        if name.partition("_")[0] not in ("left", "right"):
+            raise ValueError(
+                f"the name of joint '{name}' does not show its side (left_, right_); rename the "
+                "joints in the model, or set symmetry_cfg.mirrors=module:attr to a function of "
+                "your own, or symmetry_cfg=null"
+            )
+    driven, arms = joints(driven_names), joints(arm_names)
     vector = SignedPermutation([0, 1, 2], [1.0, -1.0, 1.0])
     axial = SignedPermutation([0, 1, 2], [-1.0, 1.0, -1.0])  # also roll, pitch and yaw
     swapped = SignedPermutation([1, 0], [1.0, 1.0])

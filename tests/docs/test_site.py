@@ -21,6 +21,7 @@ PROMISED = {
     "own-data": ["toy: 53 of 54 checks hold", "gate toy: pass", "toy version 1 is @champion"],
     "own-simulator": ["gate toy: pass", "reach-red.mp4"],
     "mujoco-simulator": ["pusher: 57 of 58 checks hold", "gate pusher: pass", "push-red.mp4"],
+    "own-humanoid": ["walk: 64 of 64 checks hold", "checkpoint .rrf/runs/steer/global_step_2"],
     "own-algorithm": ["gate pendulum: pass", "pendulum version 1 is @champion"],
 }
 """What a tutorial shows that does not depend on the processor."""

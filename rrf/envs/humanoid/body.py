@@ -1,4 +1,4 @@
-"""The robot: a Unitree G1 of 29 joints, its motors, and the pose in which it stands.
+"""The robot: a Unitree G1 of 29 joints, and its motors.
 
 The bodies are mjlab's model (BSD-3, Unitree), found in mjlab's wheel without importing mjlab. The
 gains, limits and default pose of legs, waist and arms are those of AMO's controller
@@ -6,13 +6,12 @@ gains, limits and default pose of legs, waist and arms are those of AMO's contro
 balls each at the corners of the soles, instead of fourteen points of seven capsules, which makes a
 step twice as fast.
 
-Legend: N robots, P points of a grid.
+Legend: N robots.
 """
 
 # pyright: reportAttributeAccessIssue=false
 # mujoco's compiled modules come without stubs.
 
-import functools
 import importlib.util
 from pathlib import Path
 
@@ -74,8 +73,6 @@ _DEFAULT = {
 }
 _SOLE = ((-0.05, 0.02), (-0.05, -0.02), (0.12, 0.03), (0.12, -0.03))  # x, y of a foot's balls, m
 _SOLE_Z, _SOLE_RADIUS = -0.025, 0.01
-_WAIST_PITCH_LIMIT = 0.45  # rad; beyond it the pelvis leans, too
-_WAIST_ROLL_LIMIT = 0.45
 _DIVERGED = (
     mujoco.mjtWarning.mjWARN_BADQPOS,
     mujoco.mjtWarning.mjWARN_BADQVEL,
@@ -200,22 +197,20 @@ def shown_spec() -> mujoco.MjSpec:
 
 
 def shown_data(
-    model: mujoco.MjModel, joints_123: np.ndarray, pelvis_7: np.ndarray
+    model: mujoco.MjModel, joints: tuple[str, ...], angles: np.ndarray, pelvis_7: np.ndarray
 ) -> mujoco.MjData:
-    """A state of `shown_spec`'s model: the 23 joints [1, 23], and place and orientation of the
-    pelvis, [7].
-    """
+    """A state of a model: angles of joints, rad, and place and orientation of the pelvis, [7]."""
     data = mujoco.MjData(model)
     data.qpos[:7] = pelvis_7
-    data.qpos[qpos_addresses(model, OBSERVED)] = joints_123[0]
+    data.qpos[qpos_addresses(model, joints)] = angles
     mujoco.mj_forward(model, data)
     return data
 
 
-def has_fallen(qpos_nq: np.ndarray) -> np.ndarray:
+def has_fallen(qpos_nq: np.ndarray, min_height: float = MIN_HEIGHT) -> np.ndarray:
     """Who has fallen, bool [N], by the place and orientation of the pelvis."""
     upright_n = 1 - 2 * np.square(qpos_nq[:, 4:6]).sum(1)  # cosine of the tilt
-    return (qpos_nq[:, 2] < MIN_HEIGHT) | (upright_n < np.cos(MAX_TILT))
+    return (qpos_nq[:, 2] < min_height) | (upright_n < np.cos(MAX_TILT))
 
 
 def is_lost(data: mujoco.MjData) -> bool:
@@ -255,98 +250,3 @@ def _joint_ids(model: mujoco.MjModel, joints: tuple[str, ...]) -> list[int]:
         hint = "; it has no hands" if "_hand_" in missing else ""
         raise ValueError(f"the robot has no joint '{missing}'{hint}")
     return ids
-
-
-@functools.cache
-def standing() -> "Standing":
-    """The poses in which the robot stands; computed once a process, in about 0.3 s."""
-    return Standing()
-
-
-class Standing:
-    """Angles of the 15 driven joints with which the robot stands still, at any height of the pelvis
-    and orientation of the torso.
-
-    The feet are flat and side by side, and the centre of mass is above the middle of the soles, the
-    arms in their default pose. The waist turns the torso; where its range of pitch ends, the pelvis
-    leans. This is what AMO's adapter network gives its policy; here it is computed, from a grid of
-    knee angles and torso pitches.
-    """
-
-    def __init__(self) -> None:
-        self._model = light_spec().compile()
-        self._data = mujoco.MjData(self._model)
-        self._observed = qpos_addresses(self._model, OBSERVED)
-        self._legs = qpos_addresses(self._model, LEGS)
-        self._default = default_pose(OBSERVED)
-        names = [f"{side}_sole{i}" for side in SIDES for i in range(len(_SOLE))]
-        self._soles = [self._model.geom(name).id for name in names]
-        self._waist_pitch = qpos_addresses(self._model, WAIST[2:])[0]
-        knees = np.linspace(0.0, 2.2, 12)
-        self._pitches = np.linspace(-0.3, 0.9, 9)
-        self._heights = np.linspace(0.45, 0.79, 35)
-        tables = []
-        for pitch in self._pitches:
-            rows = np.array(
-                [self._stand(knee, pitch) for knee in knees]
-            )  # [P, height and 3 angles]
-            order = np.argsort(rows[:, 0])
-            columns = [np.interp(self._heights, rows[order, 0], rows[order, c]) for c in (1, 2, 3)]
-            tables.append(np.stack(columns, 1))
-        self._table = np.stack(tables)  # [pitches, heights, hip pitch | knee | ankle pitch]
-
-    def _stand(self, knee: float, pitch: float) -> tuple[float, float, float, float]:
-        """Height of the pelvis, and the angles of hip pitch, knee and ankle pitch."""
-        waist = np.clip(pitch, -_WAIST_PITCH_LIMIT, _WAIST_PITCH_LIMIT)
-        lean = pitch - waist
-        low, high, hip, height = -2.0, 0.6, 0.0, 0.0
-        for _ in range(18):
-            hip = (low + high) / 2
-            ahead, height = self._balance(hip, knee, -(hip + knee + lean), waist, lean)
-            low, high = (low, hip) if ahead > 0 else (hip, high)
-        return height, hip, knee, -(hip + knee + lean)
-
-    def _balance(
-        self, hip: float, knee: float, ankle: float, waist: float, lean: float
-    ) -> tuple[float, float]:
-        """How far the centre of mass is ahead of the middle of the soles, and the pelvis' height,
-        both in m.
-        """
-        model, data = self._model, self._data
-        data.qpos[:] = 0.0
-        data.qpos[3:7] = np.cos(lean / 2), 0.0, np.sin(lean / 2), 0.0
-        data.qpos[self._observed] = self._default
-        data.qpos[self._legs] = 2 * [hip, 0.0, 0.0, knee, ankle, 0.0]
-        data.qpos[self._waist_pitch] = waist
-        mujoco.mj_kinematics(model, data)
-        mujoco.mj_comPos(model, data)
-        soles = data.geom_xpos[self._soles]
-        middle = soles[:, 0].mean() - 0.005  # a little behind: toes can push, heels cannot
-        return data.subtree_com[0][0] - middle, float(-soles[:, 2].min() + _SOLE_RADIUS)
-
-    def pose(self, height_n: np.ndarray, torso_n3: np.ndarray) -> np.ndarray:
-        """Angles of `DRIVEN`, float64 [N, 15], rad.
-
-        Args:
-            height_n: Heights of the pelvis above the ground in m, [N].
-            torso_n3: Roll, pitch and yaw of the torso in rad, [N, 3].
-        """
-        roll_n, pitch_n, yaw_n = torso_n3.T
-        i, u = _cell(self._pitches, pitch_n)
-        j, v = _cell(self._heights, height_n)
-        t = self._table
-        near = t[i, j] * (1 - v) + t[i, j + 1] * v
-        far = t[i + 1, j] * (1 - v) + t[i + 1, j + 1] * v
-        hip_n, knee_n, ankle_n = (near * (1 - u) + far * u).T
-        zero_n = np.zeros_like(hip_n)
-        leg = [hip_n, zero_n, zero_n, knee_n, ankle_n, zero_n]
-        roll_n = np.clip(roll_n, -_WAIST_ROLL_LIMIT, _WAIST_ROLL_LIMIT)
-        waist_pitch_n = np.clip(pitch_n, -_WAIST_PITCH_LIMIT, _WAIST_PITCH_LIMIT)
-        return np.stack([*leg, *leg, yaw_n, roll_n, waist_pitch_n], 1)
-
-
-def _cell(grid: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The cells of an even grid that values lie in, [N], and where in them, [N, 1]; clipped."""
-    place = np.clip((values - grid[0]) / (grid[1] - grid[0]), 0, len(grid) - 1 - 1e-9)
-    cell = place.astype(np.int64)
-    return cell, (place - cell)[:, None]

@@ -6,7 +6,7 @@ rad/s), its roll and pitch (2, rad), sine and cosine of the error of the heading
 23 joints beside their default (rad), their velocities (a twentieth of rad/s; ankles and two joints
 of the waist are not observed, as 0), the last action (23; of the arms their target, in its scale),
 the gait (2) and the pose around which it acts (15, rad). Nothing in it needs a sensor
-that the robot lacks.
+that the robot lacks. A robot with other arms than a G1's 8 joints has as many as they need.
 
 Legend: N robots, K of them chosen, Q widths of qpos, V of qvel.
 """
@@ -18,17 +18,16 @@ import mujoco
 import numpy as np
 
 from rrf.envs.humanoid import body
+from rrf.envs.humanoid.robots import G1, Robot
 
 ACTION_SCALE = 0.25
 """rad per unit of an action."""
-NUM_PROPRIO, NUM_COMMAND = 93, 15
 NUM_ACTIONS = len(body.DRIVEN)
 HISTORY, LONG_HISTORY = 10, 25
 """Frames of the two histories, the present one included."""
-COMMAND_NAMES = (
-    *body.PROXIMAL,
-    *("vx", "vy", "vyaw", "torso_roll", "torso_pitch", "torso_yaw", "height"),
-)
+COMMAND_NAMES = G1.command_names
+VELOCITY, TORSO, HEIGHT = slice(-7, -4), slice(-4, -1), -1
+"""Where vx, vy, vyaw, the torso's angles and the height are in the command, behind the arms."""
 _UNSEEN = ("ankle_pitch", "ankle_roll", "waist_roll", "waist_pitch")  # AMO hides these velocities
 _STRIDES_HZ = 1.3
 _DOUBLE_STANCE = 0.25  # the phase of a foot in the middle of its stance
@@ -93,11 +92,13 @@ class Gait:
 
 def moves(command_n15: np.ndarray, heading_error_n: np.ndarray) -> np.ndarray:
     """Who has to step, bool [N]: to go, to turn, or because the heading is off."""
-    vx, vy, vyaw = command_n15[:, 8:11].T
+    vx, vy, vyaw = command_n15[:, VELOCITY].T
     return (np.hypot(vx, vy) > 0.08) | (np.abs(vyaw) > 0.08) | (np.abs(heading_error_n) > 0.2)
 
 
-def reference(command_n15: np.ndarray, gait: Gait, robots: Rows = slice(None)) -> np.ndarray:
+def reference(
+    command_n15: np.ndarray, gait: Gait, robots: Rows = slice(None), robot: Robot = G1
+) -> np.ndarray:
     """The pose around which a policy acts, angles of the 15 driven joints, [N, 15], rad: standing
     as the command says, and stepping where the gait steps.
 
@@ -105,17 +106,18 @@ def reference(command_n15: np.ndarray, gait: Gait, robots: Rows = slice(None)) -
     back by as much as the robot moves on, and the hips sway towards the foot that carries. Alone,
     the robot would fall over this; a policy that acts around it need not discover stepping.
     """
-    pose = body.standing().pose(command_n15[:, 14], command_n15[:, 11:14])
+    pose = robot.standing.pose(command_n15[:, HEIGHT], command_n15[:, TORSO])
     phase_n2, sine_n2 = gait.phase_n2[robots], gait.sine_n2[robots]
     steps_n = np.any(sine_n2 < 0.999, axis=1)
     ahead_n2 = np.cos(2 * np.pi * phase_n2) * steps_n[:, None]  # 1 where a foot comes down
     lift_n2 = np.maximum(-sine_n2, 0.0) * _LIFT
     sway_n = np.where(steps_n, (sine_n2[:, 0] - sine_n2[:, 1]) / 2, 0.0) * _SWAY
-    stride_n3 = command_n15[:, 8:11] * (0.25 / _STRIDES_HZ)  # half of what a stance covers
+    stride_n3 = command_n15[:, VELOCITY] * (0.25 / _STRIDES_HZ)  # half of what a stance covers
+    leg_m = _LEG_M * robot.scale
     for leg in (0, 1):
         at = 6 * leg
-        forward_n = ahead_n2[:, leg] * stride_n3[:, 0] / _LEG_M
-        sideways_n = ahead_n2[:, leg] * stride_n3[:, 1] / _LEG_M - sway_n
+        forward_n = ahead_n2[:, leg] * stride_n3[:, 0] / leg_m
+        sideways_n = ahead_n2[:, leg] * stride_n3[:, 1] / leg_m - sway_n
         pose[:, at] -= forward_n + lift_n2[:, leg]
         pose[:, at + 1] += sideways_n
         pose[:, at + 2] += ahead_n2[:, leg] * stride_n3[:, 2]
@@ -128,12 +130,12 @@ def reference(command_n15: np.ndarray, gait: Gait, robots: Rows = slice(None)) -
 class Proprioception:
     """Reads the 93 numbers from the state of a model that has the 23 joints."""
 
-    def __init__(self, model: mujoco.MjModel):
-        self.addresses = body.qpos_addresses(model, body.OBSERVED)
+    def __init__(self, model: mujoco.MjModel, robot: Robot = G1):
+        self.addresses = body.qpos_addresses(model, robot.observed)
         """Of the 23 joints in qpos."""
-        self._v = body.qvel_addresses(model, body.OBSERVED)
-        self._default = body.default_pose(body.OBSERVED)
-        seen = [not any(part in name for part in _UNSEEN) for name in body.OBSERVED]
+        self._v = body.qvel_addresses(model, robot.observed)
+        self._default = robot.default_pose(robot.observed)
+        seen = [not any(part in name for part in _UNSEEN) for name in robot.observed]
         self._velocity_scale = 0.05 * np.array(seen)
 
     def joints(self, qpos_nq: np.ndarray) -> np.ndarray:
@@ -187,8 +189,9 @@ class Proprioception:
 class History:
     """The last `LONG_HISTORY` frames of N robots, the newest last."""
 
-    def __init__(self, num_robots: int):
-        self._frames = np.zeros((num_robots, LONG_HISTORY, NUM_PROPRIO), np.float32)
+    def __init__(self, num_robots: int, robot: Robot = G1):
+        self._frames = np.zeros((num_robots, LONG_HISTORY, robot.num_proprio), np.float32)
+        self._arms = robot.default_pose(robot.arms)
 
     def begin(self, robots: np.ndarray, frame_k93: np.ndarray) -> None:
         """Fill the past with the first frame."""
@@ -213,7 +216,7 @@ class History:
             robots: Whose.
         """
         command, frames = command_k15.copy(), self._frames[robots]
-        command[:, :8] -= body.default_pose(body.PROXIMAL)
+        command[:, :-7] -= self._arms
         return {
             "actor": np.concatenate([frames[:, -1], command], 1, dtype=np.float32),
             "history": frames[:, -HISTORY:].reshape(len(frames), -1),

@@ -23,6 +23,7 @@ import numpy as np
 
 from rrf.envs.humanoid import body, hands, kinematics
 from rrf.envs.humanoid.command import ARM_JOINTS, ARMS, HAND_JOINTS, NAMES, SIDES
+from rrf.envs.humanoid.robots import G1
 from rrf.envs.humanoid.tasks import COLORS, SHAPES, Task
 
 if typing.TYPE_CHECKING:
@@ -262,7 +263,7 @@ class World:
         x, y, heading = where.robot
         data.qpos[:7] = [x, y, START_HEIGHT, *_about_z(heading)]
         pose = dict(zip(JOINTS, body.default_pose(JOINTS), strict=True))
-        stand = body.standing().pose(np.array([START_HEIGHT]), np.zeros((1, 3)))[0]
+        stand = G1.standing.pose(np.array([START_HEIGHT]), np.zeros((1, 3)))[0]
         pose |= dict(zip(body.DRIVEN, stand, strict=True))
         pose |= dict(zip(ARM_JOINTS, [*READY["left"], *READY["right"]], strict=True))
         pose |= _relaxed()

@@ -15,6 +15,7 @@ import numpy as np
 from rrf.data.schema import Observation
 from rrf.envs.humanoid import body, command
 from rrf.envs.humanoid.balancer import STEP_S, standing_command
+from rrf.envs.humanoid.robots import G1
 
 _HOLD_SOFTNESS = 0.3  # share of the stiffness with which a robot holds that has no System 0
 
@@ -89,7 +90,7 @@ def standing_data(model: mujoco.MjModel, height: float = body.TALL) -> mujoco.Mj
     """A state in which the robot of a model stands still at the origin, looking along x."""
     data = mujoco.MjData(model)
     data.qpos[2], data.qpos[3] = height, 1.0
-    pose = body.standing().pose(np.array([height]), np.zeros((1, 3)))[0]
+    pose = G1.standing.pose(np.array([height]), np.zeros((1, 3)))[0]
     data.qpos[body.qpos_addresses(model, body.DRIVEN)] = pose
     arms = body.default_pose(command.ARM_JOINTS)
     data.qpos[body.qpos_addresses(model, command.ARM_JOINTS)] = arms

@@ -6,56 +6,58 @@ Legend: N robots, K of them chosen.
 
 import numpy as np
 
-from rrf.envs.humanoid import body, command
-from rrf.envs.humanoid.proprioception import COMMAND_NAMES
+from rrf.envs.humanoid.proprioception import HEIGHT, TORSO, VELOCITY
+from rrf.envs.humanoid.robots import BODY_SIGNALS, G1, Robot
 
-_SIGNALS = {signal.name: signal for signal in command.COMMAND}
-_VELOCITY, _TORSO, _HEIGHT = slice(8, 11), slice(11, 14), 14
-_ARMS = slice(0, len(body.PROXIMAL))
+_ARMS = slice(0, -len(BODY_SIGNALS))
 _STANDS, _UPRIGHT, _STRAIGHT, _AHEAD = 0.3, 0.4, 0.4, 0.35
 # shares of commands without walking, crouch, lean; without going sideways, or turning
-_ARM_LOW = np.array([-1.6, -0.2, -1.2, -0.6, -1.6, -1.4, -1.2, -0.6])
-_ARM_HIGH = np.array([1.0, 1.4, 1.2, 1.6, 1.0, 0.2, 1.2, 1.6])  # rad, in front of the robot
 WALKS_FROM = 0.05
 """The level below which all commands are to stand: balance comes first."""
+_WALKING_HEIGHT = 0.62  # m, of a G1
 ARM_RATE = 2.0
 """rad/s; how fast the targets of the arms' joints may change."""
-RATES = np.array([ARM_RATE] * 8 + [2.0, 2.0, 3.0] + [1.0] * 3 + [0.25])
+BODY_RATES = (2.0, 2.0, 3.0, 1.0, 1.0, 1.0, 0.25)
+RATES = np.array([ARM_RATE] * len(G1.arms) + [*BODY_RATES])
 """How fast each number of the command may change, per second. Who sends steps gets these ramps."""
 COMMAND_ARRAYS = ("goal_n15", "now_n15", "left_s_n", "arm_left_s_n")
 """Attributes of `Commands` that determine how they continue, beside their random generator."""
 _HOLD_S, _ARM_HOLD_S = (3.0, 8.0), (1.0, 4.0)
 
 
-def limits() -> tuple[np.ndarray, np.ndarray]:
+def rates(robot: Robot) -> np.ndarray:
+    """`RATES` of a robot, [15]."""
+    return np.array([ARM_RATE] * len(robot.arms) + [*BODY_RATES])
+
+
+def limits(robot: Robot = G1) -> tuple[np.ndarray, np.ndarray]:
     """Lowest and highest command, [15] each."""
-    names = COMMAND_NAMES[len(body.PROXIMAL) :]
-    low = [*_ARM_LOW, *(_SIGNALS[name].low for name in names)]
-    high = [*_ARM_HIGH, *(_SIGNALS[name].high for name in names)]
+    signals = [robot.signal(name) for name in BODY_SIGNALS]
+    low = [*robot.arm_low, *(signal.low for signal in signals)]
+    high = [*robot.arm_high, *(signal.high for signal in signals)]
     return np.array(low), np.array(high)
 
 
-def resting() -> np.ndarray:
+def resting(robot: Robot = G1) -> np.ndarray:
     """The command to stand still, [15]."""
-    rest = np.zeros(len(COMMAND_NAMES))
-    rest[_ARMS], rest[_HEIGHT] = body.default_pose(body.PROXIMAL), body.TALL
-    return rest
+    return np.array([*robot.default_pose(robot.arms), *[0.0] * 6, robot.tall])
 
 
 class Commands:
     """Commands of N robots, which change at random times."""
 
-    def __init__(self, num_robots: int, rng: np.random.Generator):
-        self._rng = rng
-        self._low, self._high = limits()
-        self.goal_n15 = np.tile(resting(), (num_robots, 1))
+    def __init__(self, num_robots: int, rng: np.random.Generator, robot: Robot = G1):
+        self._rng, self._robot = rng, robot
+        self._low, self._high = limits(robot)
+        self._rates = rates(robot)
+        self.goal_n15 = np.tile(resting(robot), (num_robots, 1))
         self.now_n15 = self.goal_n15.copy()
         self.left_s_n = np.zeros(num_robots)
         self.arm_left_s_n = np.zeros(num_robots)
 
     def reset(self, robots: np.ndarray, level: float) -> None:
         """Start again from standing, and draw new goals."""
-        self.now_n15[robots] = resting()
+        self.now_n15[robots] = resting(self._robot)
         self._draw(robots, level)
         self._draw_arms(robots, level)
 
@@ -72,35 +74,37 @@ class Commands:
             self._draw(due, level)
         if len(due := np.flatnonzero(self.arm_left_s_n <= 0)):
             self._draw_arms(due, level)
-        step = RATES * seconds
+        step = self._rates * seconds
         self.now_n15 += np.clip(self.goal_n15 - self.now_n15, -step, step)
 
     def _draw(self, robots: np.ndarray, level: float) -> None:
         num, rng = len(robots), self._rng
         goal = self.goal_n15[robots]
-        rest = resting()
-        share = rng.uniform(self._low, self._high, (num, len(COMMAND_NAMES)))
+        rest = resting(self._robot)
+        share = rng.uniform(self._low, self._high, (num, len(rest)))
         drawn = rest + level * (share - rest)
         # Velocities keep a good part of their range from the start: slow walking is no easier.
         speed = 0.5 + 0.5 * level
-        goal[:, _VELOCITY] = speed * share[:, _VELOCITY]
-        goal[:, _TORSO], goal[:, _HEIGHT] = drawn[:, _TORSO], drawn[:, _HEIGHT]
-        goal[rng.random(num) < _UPRIGHT, _HEIGHT] = body.TALL
-        goal[rng.random(num) < _STRAIGHT, _TORSO] = 0.0
-        goal[rng.random(num) < _AHEAD, 9] = 0.0  # vy
-        goal[rng.random(num) < _AHEAD, 10] = 0.0  # vyaw
+        goal[:, VELOCITY] = speed * share[:, VELOCITY]
+        goal[:, TORSO], goal[:, HEIGHT] = drawn[:, TORSO], drawn[:, HEIGHT]
+        goal[rng.random(num) < _UPRIGHT, HEIGHT] = self._robot.tall
+        goal[rng.random(num) < _STRAIGHT, TORSO] = 0.0
+        goal[rng.random(num) < _AHEAD, -6] = 0.0  # vy
+        goal[rng.random(num) < _AHEAD, -5] = 0.0  # vyaw
         stands = (rng.random(num) < _STANDS) | (level < WALKS_FROM)
-        goal[stands, _VELOCITY] = 0.0
+        goal[stands, VELOCITY] = 0.0
         walks = ~stands  # nobody has to walk while he squats or bows deeply
-        goal[walks, _HEIGHT] = np.maximum(goal[walks, _HEIGHT], 0.62)
-        goal[walks, _TORSO] *= 0.5
+        lowest = _WALKING_HEIGHT * self._robot.scale
+        goal[walks, HEIGHT] = np.maximum(goal[walks, HEIGHT], lowest)
+        goal[walks, TORSO] *= 0.5
         self.goal_n15[robots] = goal
         self.left_s_n[robots] = rng.uniform(*_HOLD_S, num)
 
     def _draw_arms(self, robots: np.ndarray, level: float) -> None:
         num, rng = len(robots), self._rng
-        default = body.default_pose(body.PROXIMAL)
-        drawn = rng.uniform(_ARM_LOW, _ARM_HIGH, (num, len(default)))
+        robot = self._robot
+        default = robot.default_pose(robot.arms)
+        drawn = rng.uniform(robot.arm_low, robot.arm_high, (num, len(default)))
         # Who walked with still arms falls over arms that move: they keep half of their range.
         share = 0.5 + 0.5 * level if level >= WALKS_FROM else 0.5 * level / WALKS_FROM
         self.goal_n15[robots, _ARMS] = default + share * (drawn - default)

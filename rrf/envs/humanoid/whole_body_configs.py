@@ -4,13 +4,14 @@ import typing
 
 from rrf.config import configclass, require_at_least_one, require_not_negative
 from rrf.envs.configs import ControlEnvCfg
+from rrf.envs.humanoid.robot_configs import RobotCfg
 
 HISTORIES = ("none", "short", "both")
 
 
 @configclass(builds="rrf.envs.humanoid.whole_body_env:WholeBodyEnv")
 class WholeBodyEnvCfg(ControlEnvCfg):
-    """A G1 follows commands: velocity, height, orientation of the torso, while its arms move.
+    """A humanoid follows commands: velocity, height, orientation of the torso, while its arms move.
 
     It is what AMO (arXiv:2505.03738) trains: 15 actions for legs and waist at 50 Hz; the arms are
     driven by motions that are sampled. What it sees is in `rrf.envs.humanoid.proprioception`, what
@@ -23,6 +24,8 @@ class WholeBodyEnvCfg(ControlEnvCfg):
 
     task: str = "G1-Whole-Body"
     """The task's name."""
+    robot: RobotCfg | None = None
+    """Another robot than the G1, by its MJCF file and the names of its parts."""
     num_envs: int = 512
     """Environments stepped together."""
     episode_s: float = 20.0

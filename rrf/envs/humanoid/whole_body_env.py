@@ -16,16 +16,13 @@ import torch
 from tensordict import TensorDict
 
 from rrf.envs.control_env import EnvState, Interface, OfRslRl, check_actions
-from rrf.envs.humanoid import body, command
+from rrf.envs.humanoid import body
 from rrf.envs.humanoid.balancer import STEP_S
 from rrf.envs.humanoid.proprioception import (
     ACTION_SCALE,
-    COMMAND_NAMES,
     HISTORY,
     LONG_HISTORY,
     NUM_ACTIONS,
-    NUM_COMMAND,
-    NUM_PROPRIO,
     Gait,
     History,
     Proprioception,
@@ -35,6 +32,7 @@ from rrf.envs.humanoid.proprioception import (
     reference,
     wrapped,
 )
+from rrf.envs.humanoid.robots import Robot, robot_of
 from rrf.envs.humanoid.whole_body_commands import COMMAND_ARRAYS, WALKS_FROM, Commands
 from rrf.envs.humanoid.whole_body_configs import WholeBodyEnvCfg
 from rrf.envs.humanoid.whole_body_physics import WholeBodyPhysics, model_spec
@@ -71,32 +69,34 @@ class WholeBodyEnv(OfRslRl):
     ) -> None:
         self.cfg = cfg
         self.num_envs = n = cfg.num_envs
+        self.robot = robot = robot_of(cfg.robot)
         self.device = torch.device(device)
         self.num_actions = NUM_ACTIONS
         self.max_episode_length = round(cfg.episode_s / STEP_S)
         self.level = cfg.first_level
         self._rng = np.random.default_rng(seed)
         self._physics = WholeBodyPhysics(
-            model_spec(cfg.physics == "fast"), cfg.num_envs, cfg.num_threads
+            model_spec(cfg.physics == "fast", robot), cfg.num_envs, cfg.num_threads, robot
         )
-        self._observe = Proprioception(self._physics.model)
-        motors = np.array([body.motor(name) for name in body.OBSERVED])
+        self._observe = Proprioception(self._physics.model, robot)
+        motors = np.array([robot.motor(name) for name in robot.observed])
         self._stiffness, self._damping, self._torque_limit = motors.T
-        self._commands = Commands(n, self._rng)
-        self._gait, self._history = Gait(n), History(n)
+        self._commands = Commands(n, self._rng, robot)
+        self._gait, self._history = Gait(n), History(n, robot)
         self._heading_n = np.zeros(n)  # the heading to keep
         self._action_n15 = np.zeros((n, NUM_ACTIONS))
-        self._controls_nc = np.zeros((n, len(body.OBSERVED)))
+        self._controls_nc = np.zeros((n, len(robot.observed)))
         self._push_left_s = np.zeros(n)
         self._length_n = np.zeros(n, np.int64)
         self._errors_n3 = np.zeros((n, 3))  # sums over the episode
         self._motion: Motion | None = None
         self._last_terms: dict[str, np.ndarray] = {}
-        dims = {"actor": NUM_PROPRIO + NUM_COMMAND}
+        proprio, commanded = robot.num_proprio, len(robot.command_names)
+        dims = {"actor": proprio + commanded}
         if cfg.histories != "none":
-            dims["history"] = HISTORY * NUM_PROPRIO
+            dims["history"] = HISTORY * proprio
         if cfg.histories == "both":
-            dims["long_history"] = LONG_HISTORY * NUM_PROPRIO
+            dims["long_history"] = LONG_HISTORY * proprio
         self._groups = tuple(dims)
         dims["critic"] = dims["actor"] + _PRIVILEGED
         self.interface = Interface(
@@ -104,8 +104,8 @@ class WholeBodyEnv(OfRslRl):
             num_actions=NUM_ACTIONS,
             step_dt=STEP_S,
             task=cfg.task,
-            observation_terms={"actor": {"proprioception": NUM_PROPRIO, "command": NUM_COMMAND}},
-            robot=robot_facts(),
+            observation_terms={"actor": {"proprioception": proprio, "command": commanded}},
+            robot=robot_facts(robot),
         )
         self.reset()
 
@@ -146,12 +146,13 @@ class WholeBodyEnv(OfRslRl):
             self._gait.sine_n2,
             action,
             self._action_n15,
+            self.robot.scale,
         )
         reward = np.maximum(sum(self._last_terms.values()), 0.0) * STEP_S
         self._action_n15 = action
         errors = np.stack([np.linalg.norm(e, axis=1) for e in self._errors(motion)], 1)
         self._errors_n3 += errors
-        terminated = diverged | body.has_fallen(self._physics.qpos)
+        terminated = diverged | body.has_fallen(self._physics.qpos, self.robot.min_height)
         truncated = (self._length_n >= self.max_episode_length) & ~terminated
         dones = terminated | truncated
         success = ~terminated & self._is_good()
@@ -184,7 +185,7 @@ class WholeBodyEnv(OfRslRl):
     @functools.cached_property
     def mj_spec(self) -> typing.Any:
         """The robot with its meshes on a chequered ground, for pictures."""
-        return body.shown_spec()
+        return self.robot.shown_spec()
 
     @functools.cached_property
     def mj_model(self) -> typing.Any:
@@ -193,8 +194,9 @@ class WholeBodyEnv(OfRslRl):
 
     def mj_datas(self, env_ids: Sequence[int]) -> list[typing.Any]:
         """MuJoCo states of `mj_model` of some environments."""
+        joints = self.robot.observed
         return [
-            body.shown_data(self.mj_model, self._observe.joints(row), row[0, :7])
+            body.shown_data(self.mj_model, joints, self._observe.joints(row)[0], row[0, :7])
             for row in (self._physics.qpos[[index]] for index in env_ids)
         ]
 
@@ -244,7 +246,7 @@ class WholeBodyEnv(OfRslRl):
 
     def _simulate(self, targets_n15: np.ndarray) -> np.ndarray:
         """Advance the physics by one action; bool [N], whose physics diverged."""
-        controls = np.concatenate([targets_n15, self._commands.now_n15[:, :8]], 1)
+        controls = np.concatenate([targets_n15, self._commands.now_n15[:, :-7]], 1)
         old, self._controls_nc = self._controls_nc, controls
         return self._physics.step(old, controls)
 
@@ -288,7 +290,7 @@ class WholeBodyEnv(OfRslRl):
         self._commands.advance(STEP_S, self.level)
         # Who cannot follow is not asked to turn back all that he missed.
         yaw = euler(self._physics.qpos[:, 3:7])[:, 2]
-        self._heading_n = yaw - self._heading_error() + STEP_S * self._commands.now_n15[:, 10]
+        self._heading_n = yaw - self._heading_error() + STEP_S * self._commands.now_n15[:, -5]
         self._gait.advance(STEP_S, moves(self._commands.now_n15, self._heading_error()))
         if not self.cfg.randomises:
             return
@@ -305,9 +307,9 @@ class WholeBodyEnv(OfRslRl):
         given = self._commands.now_n15[ids]
         qpos = np.zeros((num, self._physics.model.nq))
         yaw = rng.uniform(-np.pi, np.pi, num)
-        qpos[:, 2] = given[:, 14] + 0.01
+        qpos[:, 2] = given[:, -1] + 0.01
         qpos[:, 3], qpos[:, 6] = np.cos(yaw / 2), np.sin(yaw / 2)
-        joints = np.concatenate([self._reference()[ids], given[:, :8]], 1)
+        joints = np.concatenate([self._reference()[ids], given[:, :-7]], 1)
         qpos[:, self._observe.addresses] = joints + rng.uniform(-0.05, 0.05, joints.shape)
         self._physics.begin(ids, qpos)
         speed = rng.uniform(-0.2, 0.2, (num, 6)) * self._disorder
@@ -328,11 +330,11 @@ class WholeBodyEnv(OfRslRl):
     def _frame(self) -> np.ndarray:
         qpos, qvel = self._physics.qpos, self._physics.qvel
         frame = self._observe(
-            qpos, qvel, self._heading_error(), self._action_n15, self._commands.now_n15[:, :8],
+            qpos, qvel, self._heading_error(), self._action_n15, self._commands.now_n15[:, :-7],
             self._gait.sine_n2, self._reference(),
         )  # fmt: skip
         if self.cfg.randomises:
-            scale = self.level * _noise_scale()
+            scale = self.level * _noise_scale(self.robot)
             frame += scale * self._rng.uniform(-1, 1, frame.shape).astype(np.float32)
         return frame
 
@@ -373,7 +375,7 @@ class WholeBodyEnv(OfRslRl):
         return self.level * self.cfg.randomises
 
     def _reference(self) -> np.ndarray:
-        return reference(self._commands.now_n15, self._gait)
+        return reference(self._commands.now_n15, self._gait, robot=self.robot)
 
     def _heading_error(self) -> np.ndarray:
         return heading_error(self._physics.qpos, self._heading_n)
@@ -385,9 +387,9 @@ class WholeBodyEnv(OfRslRl):
         """Measured minus commanded: velocity [N, 2], height [N, 1], torso [N, 3]."""
         now = self._commands.now_n15
         return (
-            motion.velocity_n3[:, :2] - now[:, 8:10],
-            motion.height_n[:, None] - now[:, 14:15],
-            motion.torso_n3 - now[:, 11:14],
+            motion.velocity_n3[:, :2] - now[:, -7:-5],
+            motion.height_n[:, None] - now[:, -1:],
+            motion.torso_n3 - now[:, -4:-1],
         )
 
     def _is_good(self) -> np.ndarray:
@@ -416,9 +418,9 @@ def _turned(xy_n2: np.ndarray, angle_n: np.ndarray) -> np.ndarray:
     return np.stack([c * xy_n2[:, 0] - s * xy_n2[:, 1], s * xy_n2[:, 0] + c * xy_n2[:, 1]], 1)
 
 
-def _noise_scale() -> np.ndarray:
-    scale = np.zeros(NUM_PROPRIO, np.float32)
-    num = len(body.OBSERVED)
+def _noise_scale(robot: Robot) -> np.ndarray:
+    scale = np.zeros(robot.num_proprio, np.float32)
+    num = len(robot.observed)
     scale[:3] = 0.25 * _NOISE["spin"]
     scale[3:5] = _NOISE["tilt"]
     scale[7 : 7 + num] = _NOISE["joints"]
@@ -426,18 +428,17 @@ def _noise_scale() -> np.ndarray:
     return scale
 
 
-def robot_facts() -> dict[str, typing.Any]:
+def robot_facts(robot: Robot) -> dict[str, typing.Any]:
     """What a controller must know beside the observations; see `Interface.robot`."""
-    motors = [body.motor(name) for name in body.DRIVEN]
-    return {
-        "joint_names": list(body.DRIVEN),
+    motors = [robot.motor(name) for name in robot.driven]
+    own = {"model_digest": robot.digest} if robot.digest else {}
+    return own | {
+        "joint_names": list(robot.driven),
         "joint_stiffness": [stiffness for stiffness, _, _ in motors],
         "joint_damping": [damping for _, damping, _ in motors],
-        "default_joint_pos": body.default_pose(body.DRIVEN).tolist(),
-        "command_names": list(COMMAND_NAMES),
-        "command_signals": [
-            dataclasses.asdict(command.COMMAND[index]) for index in command.indices(COMMAND_NAMES)
-        ],
+        "default_joint_pos": robot.default_pose(robot.driven).tolist(),
+        "command_names": list(robot.command_names),
+        "command_signals": [dataclasses.asdict(robot.signal(name)) for name in robot.command_names],
         "observation_names": ["proprioception", "command"],
         "action_scale": [ACTION_SCALE] * NUM_ACTIONS,
     }

@@ -17,6 +17,7 @@ import numpy as np
 from rrf.envs.humanoid import body
 from rrf.envs.humanoid.balancer import STEP_S
 from rrf.envs.humanoid.command import SIDES
+from rrf.envs.humanoid.robots import G1, Robot
 
 _STATE = mujoco.mjtState.mjSTATE_FULLPHYSICS
 _MAX_STATE = 1e6
@@ -24,22 +25,20 @@ RANDOM_FIELDS = ("geom_friction", "body_mass", "actuator_gainprm", "actuator_bia
 """Fields of a model that `randomise` draws."""
 
 
-def model_spec(is_fast: bool) -> mujoco.MjSpec:
+def model_spec(is_fast: bool, robot: Robot = G1) -> mujoco.MjSpec:
     """The robot that the legs' policy learns with, and what rewards read of it."""
-    spec = body.light_spec()
+    spec = robot.spec()
+    middle, half = robot.touch_box
     sensor, site = mujoco.mjtSensor, mujoco.mjtObj.mjOBJ_SITE
-    for side, foot in zip(SIDES, body.FEET, strict=True):
-        spec.body(f"{side}_ankle_roll_link").add_site(
-            name=f"{side}_sole",
-            type=mujoco.mjtGeom.mjGEOM_BOX,
-            pos=[0.035, 0, -0.03],
-            size=[0.12, 0.06, 0.025],
+    for side, foot, name in zip(SIDES, body.FEET, robot.feet, strict=True):
+        spec.body(name).add_site(
+            name=f"{side}_sole", type=mujoco.mjtGeom.mjGEOM_BOX, pos=middle, size=half
         )
         for kind in (sensor.mjSENS_FRAMEPOS, sensor.mjSENS_FRAMELINVEL, sensor.mjSENS_FRAMEXAXIS):
             spec.add_sensor(type=kind, objtype=site, objname=foot)
         spec.add_sensor(type=sensor.mjSENS_TOUCH, objtype=site, objname=f"{side}_sole")
     torso = mujoco.mjtObj.mjOBJ_XBODY
-    spec.add_sensor(type=sensor.mjSENS_FRAMEQUAT, objtype=torso, objname="torso_link")
+    spec.add_sensor(type=sensor.mjSENS_FRAMEQUAT, objtype=torso, objname=robot.torso)
     if is_fast:
         spec.option.timestep = 0.01
         spec.option.iterations, spec.option.ls_iterations = 5, 8
@@ -53,16 +52,17 @@ class WholeBodyPhysics:
         spec: See `model_spec`.
         num_robots: N.
         num_threads: Threads of the simulation.
+        robot: Whose `spec` is.
     """
 
-    def __init__(self, spec: mujoco.MjSpec, num_robots: int, num_threads: int):
+    def __init__(self, spec: mujoco.MjSpec, num_robots: int, num_threads: int, robot: Robot = G1):
         self.model = model = spec.compile()
         self.num_substeps = round(STEP_S / model.opt.timestep)
         self.models = [copy.copy(model) for _ in range(num_robots)]
-        self._actuators = body.actuator_ids(model, body.OBSERVED)
+        self._actuators = body.actuator_ids(model, robot.observed)
         self._soles = [g for g in range(model.ngeom) if "_sole" in model.geom(g).name]
-        self._torso = model.body("torso_link").id
-        self._hands = [model.body(f"{side}_wrist_yaw_link").id for side in SIDES]
+        self._torso = model.body(robot.torso).id
+        self._hands = [model.body(name).id for name in robot.hands]
         self._rollout = mujoco.rollout.Rollout(nthread=num_threads)
         self._datas = [mujoco.MjData(model) for _ in range(max(num_threads, 1))]
         size = mujoco.mj_stateSize(model, _STATE)
@@ -143,7 +143,9 @@ class WholeBodyPhysics:
             model = self.models[robot]
             model.geom_friction[self._soles, 0] = friction[row]
             model.body_mass[self._torso] = base.body_mass[self._torso] + torso[row]
-            model.body_mass[self._hands] = base.body_mass[self._hands] + payload[row]
+            model.body_mass[self._hands] = (
+                base.body_mass[self._hands] + payload[row, : len(self._hands)]
+            )
             model.actuator_gainprm[:, 0] = base.actuator_gainprm[:, 0] * gains[row]
             model.actuator_biasprm[:, 1] = base.actuator_biasprm[:, 1] * gains[row]
 

@@ -10,6 +10,8 @@ import dataclasses
 
 import numpy as np
 
+from rrf.envs.humanoid.proprioception import HEIGHT, TORSO, VELOCITY
+
 WEIGHTS = {
     "velocity": 4.0,
     "heading": 1.0,
@@ -61,20 +63,21 @@ def terms(
     gait_sine_n2: np.ndarray,
     action_n15: np.ndarray,
     last_action_n15: np.ndarray,
+    scale: float = 1.0,
 ) -> dict[str, np.ndarray]:
-    """The weighted terms, name -> [N], per second."""
-    m, velocity = motion, command_n15[:, 8:11]
+    """The weighted terms, name -> [N], per second. `scale`: see `Robot.scale`."""
+    m, velocity = motion, command_n15[:, VELOCITY]
     stance = gait_sine_n2 >= 0
-    torso_error = np.square(m.torso_n3 - command_n15[:, 11:14]).sum(1)
-    lift = np.where(stance, 0.0, -gait_sine_n2) * _SWING_HEIGHT
+    torso_error = np.square(m.torso_n3 - command_n15[:, TORSO]).sum(1)
+    lift = np.where(stance, 0.0, -gait_sine_n2) * (scale * _SWING_HEIGHT)
     width = m.feet_n23[:, 0, 1] - m.feet_n23[:, 1, 1]
-    too_narrow, too_wide = _WIDTH[0] - width, width - _WIDTH[1]
+    too_narrow, too_wide = scale * _WIDTH[0] - width, width - scale * _WIDTH[1]
     off_n15 = np.square(m.joints_n15 - reference_n15)
     values = {
         "velocity": _near(np.square(m.velocity_n3[:, :2] - velocity[:, :2]).sum(1), 0.3, 0.05),
         "heading": _near(np.square(m.heading_error_n), 0.4, 0.05),
         "turning": np.exp(-np.square(m.spin_n3[:, 2] - velocity[:, 2]) / 0.25),
-        "height": np.exp(-np.square(m.height_n - command_n15[:, 14]) / 0.003),
+        "height": np.exp(-np.square((m.height_n - command_n15[:, HEIGHT]) / scale) / 0.003),
         "torso": np.exp(-torso_error / 0.05),
         "contacts": (stance == m.touches_n2).mean(1),
         "alive": np.ones(len(width)),

@@ -8,9 +8,10 @@ import mujoco
 import numpy as np
 
 from rrf.config import configclass
-from rrf.envs.humanoid import body, scene
+from rrf.envs.humanoid import scene
 from rrf.envs.humanoid.command import ARMS, NAMES
 from rrf.envs.humanoid.configs import HumanoidCfg
+from rrf.envs.humanoid.robots import G1
 from rrf.envs.humanoid.simulator import HumanoidVecEnv
 
 _HOVER_M, _TICK_S, _RISE_M_S, _TURN_RAD_S = 0.02, 0.02, 0.2, 0.8
@@ -54,7 +55,7 @@ class Floating:
         )
         goal[:4] += _TICK_S * speed
         torso = np.array([[values["torso_roll"], values["torso_pitch"], values["torso_yaw"]]])
-        pose = body.standing().pose(np.array([values["height"]]), torso)[0]
+        pose = G1.standing.pose(np.array([values["height"]]), torso)[0]
         lean = values["torso_pitch"] - pose[-1]
         quat = np.empty(4)
         upright = np.array([np.cos(goal[3] / 2), 0.0, 0.0, np.sin(goal[3] / 2)])

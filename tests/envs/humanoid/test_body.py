@@ -3,6 +3,7 @@ import numpy as np
 import pytest
 
 from rrf.envs.humanoid import body, command
+from rrf.envs.humanoid.robots import G1
 
 pytest.importorskip("mjlab", reason="the robot's model is in mjlab's wheel")
 
@@ -46,7 +47,7 @@ def test_a_joint_that_the_robot_lacks_is_named():
 def test_standing_the_soles_are_flat_and_the_centre_of_mass_is_above_them(height, pitch):
     model = body.light_spec().compile()
     data = mujoco.MjData(model)
-    pose = body.standing().pose(np.array([height]), np.array([[0.0, pitch, 0.0]]))[0]
+    pose = G1.standing.pose(np.array([height]), np.array([[0.0, pitch, 0.0]]))[0]
     lean = pitch - pose[-1]
     data.qpos[2], data.qpos[3:7] = height, [np.cos(lean / 2), 0, np.sin(lean / 2), 0]
     data.qpos[body.qpos_addresses(model, body.OBSERVED)] = [
