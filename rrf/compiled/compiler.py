@@ -26,12 +26,15 @@ _reasons: list[str] = []  # why there is no library of a file, as far as this pr
 
 
 @functools.cache
-def library(source: Path) -> typing.Any:
+def library(source: Path, words: tuple[str, ...] = ()) -> typing.Any:
     """The library of a C file; None where it cannot be compiled or loaded. A process says once why,
     and computes without.
+
+    Args:
+        words: What the compiler is told besides, to find the headers and libraries of others.
     """
     try:
-        return ctypes.CDLL(str(_compiled(source)))
+        return ctypes.CDLL(str(_compiled(source, words)))
     except subprocess.CalledProcessError as error:
         said = error.stderr.decode(errors="replace").splitlines() or ["it says nothing"]
         line = next((line for line in said if "error" in line), said[0])
@@ -43,19 +46,19 @@ def library(source: Path) -> typing.Any:
     return None
 
 
-def _compiled(source: Path) -> Path:
+def _compiled(source: Path, others: tuple[str, ...]) -> Path:
     compiler = os.environ.get("CC", "cc")
     if shutil.which(compiler) is None:
         raise FileNotFoundError(
             f"there is no compiler '{compiler}'; install one, or name yours: CC=/path/to/cc"
         )
-    facts = [compiler, *_FLAGS, _text(source), platform.machine(), _processor()]
+    facts = [compiler, *_FLAGS, *others, _text(source), platform.machine(), _processor()]
     digest = hashlib.sha256("\n".join(facts).encode()).hexdigest()[:16]
     kept = _cache_folder() / f"{source.stem}-{digest}.so"
     if not kept.is_file():
         with tempfile.TemporaryDirectory(dir=kept.parent) as scratch:
             built = Path(scratch) / kept.name
-            words = [compiler, *_FLAGS, str(source), "-lm", "-o", str(built)]
+            words = [compiler, *_FLAGS, str(source), *others, "-lm", "-o", str(built)]
             subprocess.run(words, check=True, capture_output=True, timeout=120)
             built.replace(kept)
     return kept

@@ -57,6 +57,8 @@ class PhysicsModel:
     force_dofs: np.ndarray  # dofs whose actuator force the block "qfrc_actuator" holds
     cheap_columns: np.ndarray  # columns that need neither contacts nor accelerations
     contact_columns: np.ndarray  # columns of contact sensors
+    cheap_sensors: np.ndarray  # bool, which sensors have cheap columns
+    contact_sensors: np.ndarray  # bool
     acceleration_sensors: frozenset[str]  # besides contacts: accelerometers, forces, limits, ...
 
 
@@ -216,6 +218,8 @@ def _describe(
         force_dofs=full.jnt_dofadr[scalar].astype(np.int64),
         cheap_columns=np.flatnonzero(cheap),
         contact_columns=np.flatnonzero(contact),
+        cheap_sensors=cheap[model.sensor_adr],
+        contact_sensors=contact[model.sensor_adr],
         acceleration_sensors=frozenset(others),
     )
 

@@ -116,7 +116,7 @@ class NativeSimulation:
         if self._substep % num_substeps == 0:
             self._push_model()
             self._write_state()
-            controls, spec = self._pack_inputs(slice(None), num_substeps)
+            controls, spec = self._pack_inputs(slice(None))
             diverged = torch.from_numpy(self.stepper.step(controls, spec))
             self.diverged = diverged if self._substep == 0 else self.diverged | diverged
         within = self._substep % num_substeps
@@ -267,15 +267,14 @@ class NativeSimulation:
     def close(self) -> None:
         self.stepper.close()
 
-    def _pack_inputs(self, rows, num_substeps: int) -> tuple[np.ndarray, int]:
-        """The controls [K, S, C], and a bit mask of the inputs in them."""
+    def _pack_inputs(self, rows) -> tuple[np.ndarray, int]:
+        """The controls [K, C], and a bit mask of the inputs in them."""
         for name in ("qfrc_applied", "xfrc_applied"):
             if name not in self._inputs and bool(getattr(self.data, name).any()):
                 self._inputs = [n for n in _INPUTS if n in (*self._inputs, name)]
         spec = sum(_INPUTS[name] for name in self._inputs)
         parts = [getattr(self.data, name)[rows].flatten(1) for name in self._inputs]
-        packed = torch.cat(parts, dim=1).double().numpy()
-        return np.repeat(packed[:, None], num_substeps, axis=1), spec
+        return torch.cat(parts, dim=1).double().numpy(), spec
 
     def _write_state(self) -> None:
         """Write positions and velocities as terms see them (float32) into the state to step."""
@@ -321,7 +320,7 @@ class NativeSimulation:
             return
         data, everyone = self.data, len(rows) == self.num_envs
         at = slice(None) if everyone else torch.from_numpy(rows)
-        controls, spec = self._pack_inputs(at, 1)
+        controls, spec = self._pack_inputs(at)
         sensors = torch.from_numpy(self.stepper.measure(rows, controls, spec, cheap=cheap))
         first = self.physics.num_task_columns
         if not cheap:

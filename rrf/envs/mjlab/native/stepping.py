@@ -1,12 +1,12 @@
-"""Steps N models on a persistent pool of threads: `mujoco.rollout` with everything preallocated.
+"""Steps N models on a persistent pool of threads (`rollouts.py`) with everything preallocated.
 
 One call advances every environment by all substeps of a control step. The constraint solver starts
 from the accelerations of the last step. They are estimated as (v_t - v_{t-1}) / dt, because the
 rollout does not return MuJoCo's own. What an environment does depends only on its state, controls
 and model, not on the number of threads.
 
-`measure` refreshes the sensor data without advancing: it makes one step and discards the resulting
-state. Most sensors need neither contacts nor the solver, so a cheap measurement leaves both out.
+`measure` refreshes the sensor data without advancing. Most sensors need neither contacts nor the
+solver, so a cheap measurement leaves both out.
 
 Events set parameters of the model (masses, frictions, gains, ...) for each environment by writing
 tensors [N, ...] (`NativeModel.expanded`). Before the next step, the changed values are written into
@@ -18,28 +18,19 @@ Legend: N environments, K of them chosen, S substeps, X width of a state, Y widt
 # pyright: reportAttributeAccessIssue=false
 # mujoco's compiled modules come without stubs.
 
-import contextlib
 import copy
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 import mujoco
-import mujoco.rollout
 import numpy as np
 import torch
 from mjlab.managers.event_manager import RecomputeLevel, requires_model_fields
 
+from rrf.envs.mjlab.native import rollouts
 from rrf.envs.mjlab.native.physics_model import PhysicsModel
 from rrf.envs.mjlab.native.views import NativeModel
 
 _STATE = mujoco.mjtState
-_DISABLE = mujoco.mjtDisableBit
-_KINEMATICS_ONLY = int(
-    _DISABLE.mjDSBL_CONTACT
-    | _DISABLE.mjDSBL_CONSTRAINT
-    | _DISABLE.mjDSBL_EULERDAMP
-    | _DISABLE.mjDSBL_AUTORESET
-)
-_EULER = int(mujoco.mjtIntegrator.mjINT_EULER)
 _MIDPHASE = int(mujoco.mjtDisableBit.mjDSBL_MIDPHASE)
 _DERIVED_FIELDS = {  # what mjlab computes again at each level
     level: tuple(requires_model_fields(recompute=level)(lambda: None).model_fields)  # pyright: ignore
@@ -67,15 +58,12 @@ class Stepper:
         model = physics.model
         self.physics = physics
         self.models = [model] * num_envs
-        self._options = [model.opt]
-        self._rollout = mujoco.rollout.Rollout(nthread=num_threads)
-        self._datas = [mujoco.MjData(model) for _ in range(max(num_threads, 1))]
+        self._rollout = rollouts.of(physics, num_envs, num_threads)
         size = mujoco.mj_stateSize(model, _STATE.mjSTATE_FULLPHYSICS)
         self.state_NX = np.zeros((num_envs, size))
         self.warmstart_NV = np.zeros((num_envs, model.nv))
         self.set_num_substeps(num_substeps)
-        self._state_out_N1X = np.zeros((num_envs, 1, size))
-        self._sensor_out_N1Y = np.zeros((num_envs, 1, model.nsensordata))
+        self._measured_NY = np.zeros((num_envs, model.nsensordata))
         self.qpos = slice(1, 1 + model.nq)
         self.qvel = slice(1 + model.nq, 1 + model.nq + model.nv)
         self.act = slice(1 + model.nq + model.nv, 1 + model.nq + model.nv + model.na)
@@ -90,31 +78,26 @@ class Stepper:
         """Copy the model, so that `models[i]` can be changed without changing the others."""
         if len({id(model) for model in self.models}) < len(self.models):
             self.models = [copy.copy(self.physics.model) for _ in self.models]
-            self._options = [model.opt for model in self.models]
+
+    def models_changed(self, envs: Iterable[int]) -> None:
+        """Say it after a change of the models of these environments."""
+        self._rollout.models_changed(envs)
 
     def step(self, controls: np.ndarray, control_spec: int) -> np.ndarray:
-        """Advance all environments by S substeps, with controls [N, S, C] in the order of
+        """Advance all environments by S substeps, with controls [N, C] in the order of
         `control_spec`.
 
-        `states_NSX` and `sensors_NSY` then hold the state after each substep and its sensor data.
-        An environment that diverged keeps the state that it started from; ignore its row of
-        `sensors_NSY`.
+        `states_NSX` and `sensors_NSY` then hold the state after each substep and its sensor data;
+        before the last one, only those of contact sensors. An environment that diverged keeps the
+        state that it started from; ignore its row of `sensors_NSY`.
 
         Returns:
             bool [N], which environments diverged.
         """
-        self._rollout.rollout(
-            self.models,
-            self._datas,
-            self.state_NX,
-            controls,
-            control_spec=control_spec,
-            skip_checks=True,
-            nstep=self.states_NSX.shape[1],
-            initial_warmstart=self.warmstart_NV,
-            state=self.states_NSX,
-            sensordata=self.sensors_NSY,
-        )
+        self._rollout.step(
+            self.models, self.state_NX, self.warmstart_NV, controls, control_spec,
+            self.states_NSX, self.sensors_NSY,
+        )  # fmt: skip
         last = self.states_NSX[:, -1]
         moving = last[:, 1:]
         with np.errstate(invalid="ignore"):
@@ -130,47 +113,22 @@ class Stepper:
     def measure(
         self, rows: np.ndarray, controls: np.ndarray, control_spec: int, *, cheap: bool
     ) -> np.ndarray:
-        """Sensor data [K, Y] of the environments `rows` as they are now, with controls [K, 1, C].
+        """Sensor data [K, Y] of the environments `rows` as they are now, with controls [K, C].
 
         Args:
             cheap: Leave out contacts and constraints; only the columns `PhysicsModel.cheap_columns`
                 are then meaningful.
         """
-        everyone = len(rows) == len(self.models)
-        models = self.models if everyone else [self.models[i] for i in rows]
-        out = self._sensor_out_N1Y[: len(rows)]
-        with self._kinematics_only() if cheap else contextlib.nullcontext():
-            self._rollout.rollout(
-                models,
-                self._datas,
-                self.state_NX if everyone else self.state_NX[rows],
-                controls,
-                control_spec=control_spec,
-                skip_checks=True,
-                nstep=1,
-                initial_warmstart=self.warmstart_NV if everyone else self.warmstart_NV[rows],
-                state=self._state_out_N1X[: len(rows)],
-                sensordata=out,
-            )
-        return out[:, 0]
-
-    @contextlib.contextmanager
-    def _kinematics_only(self) -> Iterator[None]:
-        first = self._options[0]
-        flags, integrator = first.disableflags, first.integrator
-        for option in self._options:
-            option.disableflags = flags | _KINEMATICS_ONLY
-            option.integrator = _EULER
-        try:
-            yield
-        finally:
-            for option in self._options:
-                option.disableflags = flags
-                option.integrator = integrator
+        out = self._measured_NY[: len(rows)]
+        self._rollout.measure(
+            self.models, rows, self.state_NX, self.warmstart_NV, controls, control_spec, out,
+            cheap=cheap,
+        )  # fmt: skip
+        return out
 
     def close(self) -> None:
-        if self._rollout.rollout_ is not None:
-            self._rollout.close()
+        """End the threads. Calling it twice is allowed."""
+        self._rollout.close()
 
 
 class RandomisedParameters:
@@ -212,6 +170,7 @@ class RandomisedParameters:
                 _set(self._stepper.models[i], name, tensor[i].numpy())
             self._pushed[name] = (tensor._version, tensor.clone())
             changed.update(rows)
+        self._stepper.models_changed(changed)
         return sorted(changed)
 
     def recompute(self, rows: Iterable[int], level: RecomputeLevel) -> None:
@@ -224,6 +183,7 @@ class RandomisedParameters:
             for name in _DERIVED_FIELDS[level]:
                 value = np.asarray(getattr(model, name))
                 self._view.expanded[name][i] = torch.from_numpy(value)
+            self._stepper.models_changed([i])
 
 
 def _set(model: mujoco.MjModel, name: str, values: np.ndarray) -> None:
