@@ -87,8 +87,8 @@ def psi0_g1_table_grpo() -> VLARLRunnerCfg:
     cfg, whole = other_simulator_grpo(), psi0_g1_table().policy
     return cfg.replace(
         experiment_name="psi0-g1-table-grpo",
-        # With more noise in 36 numbers, the sampled policy solves a fifth of what the mean does, and
-        # what is learned then is of no use to the mean.
+        # With more noise in 36 numbers, the sampled policy solves a fifth of what the mean does,
+        # and what is learned then is of no use to the mean.
         policy=whole.replace(head=GaussianHeadCfg(persistent_share=0.3, temperature=0.1)),
         optimizer=cfg.optimizer.replace(lr=3e-5),
         env=HumanoidCfg(
