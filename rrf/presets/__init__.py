@@ -80,7 +80,7 @@ _GROOT = ("groot-n15-sft", "groot-n17-sft", "groot-laptop", "groot-laptop-mixtur
 _RECORDINGS = ("bridge-sft-laptop", "gr1-sft-laptop", "g1-sft-laptop", "so101-sft-laptop")
 _PSI0 = (
     *("psi0-laptop", "psi0-gr1-laptop", "psi0-g1-laptop"),
-    *("psi0-g1-table", "psi0-g1-table-grpo", "psi0-humanoid"),
+    *("psi0-g1-table", "psi0-g1-table-grpo", "psi0-g1-table-dagger", "psi0-humanoid"),
 )
 _LEROBOT = (
     *("lerobot-act", "lerobot-diffusion", "lerobot-smolvla"),

@@ -20,6 +20,7 @@ from rrf.policies.vla.vlm_configs import VLMPolicyCfg
 from rrf.presets.qwen import qwen3vl_laptop
 from rrf.presets.recordings import g1_sft_laptop, gr1_sft_laptop
 from rrf.presets.vla_rl import other_simulator_grpo
+from rrf.runners.dagger.configs import DAggerRunnerCfg
 from rrf.runners.supervised.configs import SupervisedRunnerCfg
 from rrf.runners.vla_rl.configs import VLARLRunnerCfg
 
@@ -28,6 +29,7 @@ _SHOWN = (
     *("pick-red-cube", "place-red-cube-blue"),
 )
 """Tasks of the table that the demonstrations are of."""
+_SHORT_HORIZONS = {name: 60 for name in _SHOWN if not name.startswith(("pick", "place"))}
 
 
 def psi0_laptop() -> SupervisedRunnerCfg:
@@ -95,9 +97,34 @@ def psi0_g1_table_grpo() -> VLARLRunnerCfg:
             num_envs=16,
             chunk_length=whole.chunk_length,
             max_episode_steps=150,
-            horizons={name: 60 for name in _SHOWN if not name.startswith(("pick", "place"))},
+            horizons=_SHORT_HORIZONS,
         ),
         tasks=list(_SHOWN),
+        worker_timeout_s=120.0,
+    )
+
+
+def psi0_g1_table_dagger() -> DAggerRunnerCfg:
+    """The experts of the table correct a policy of psi0-g1-table where it goes itself, through
+    System 0 as it is; set `init_from` to it."""
+    cloning = psi0_g1_table()
+    return DAggerRunnerCfg(
+        experiment_name="psi0-g1-table-dagger",
+        dataset=cloning.dataset,
+        instructions=None,
+        policy=cloning.policy,
+        algorithm=cloning.algorithm,
+        optimizer=cloning.optimizer,
+        schedule=cloning.schedule,
+        ema=cloning.ema,
+        batch_size=cloning.batch_size,
+        env=HumanoidCfg(
+            num_envs=16, chunk_length=5, max_episode_steps=120, horizons=_SHORT_HORIZONS
+        ),
+        tasks=list(_SHOWN),
+        episodes_per_task=10,
+        max_rounds=3,
+        max_steps=800,
         worker_timeout_s=120.0,
     )
 
