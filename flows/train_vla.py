@@ -1,5 +1,6 @@
 """`train-vla`: train a policy from a dataset, judge and register it; promote it if it passes."""
 
+from collections.abc import Sequence
 from typing import Annotated
 
 from prefect import flow
@@ -94,7 +95,7 @@ def datasets_behind(checkpoint: str) -> list[str]:
     return load_lineage(checkpoint).dataset_names
 
 
-def by_stage(overrides: dict) -> dict[str, dict]:
+def by_stage(overrides: dict, stages: Sequence[str] = STAGES) -> dict[str, dict]:
     """Group overrides by stage: `{"sft.max_steps": 10}` gives `{"sft": {"max_steps": 10}, ...}`.
 
     Stages without overrides get an empty mapping.
@@ -102,11 +103,15 @@ def by_stage(overrides: dict) -> dict[str, dict]:
     Raises:
         ValueError: For a path that does not begin with a stage.
     """
-    changes: dict[str, dict] = {stage: {} for stage in STAGES}
+    changes: dict[str, dict] = {stage: {} for stage in stages}
     for path, value in overrides.items():
         stage, _, rest = path.partition(".")
         if stage not in changes or not rest:
-            hint = did_you_mean(stage, STAGES)
-            raise ValueError(f"override '{path}' does not begin with a stage{hint}; e.g. sft.seed")
+            hint = did_you_mean(stage, stages)
+            known = ", ".join(stages) or "none"
+            raise ValueError(
+                f"override '{path}' does not begin with a stage{hint}; e.g. sft.seed. This run "
+                f"trains: {known}"
+            )
         changes[stage][rest] = value
     return changes

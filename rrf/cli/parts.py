@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from rrf.cli.result_file import with_result_file
+
 
 def split(
     checkpoint: Annotated[
@@ -26,6 +28,7 @@ def split(
     typer.echo(f"the parts of {label} are at {system2} and {system1}")
 
 
+@with_result_file
 def join(
     systems: Annotated[
         list[str],
@@ -47,7 +50,7 @@ def join(
             "System 1 says.",
         ),
     ] = None,
-) -> None:
+) -> dict:
     """Write the policy of a System 2 and a System 1 that was trained with it, or a combination with
     a System 0.
 
@@ -81,3 +84,4 @@ def join(
     typer.echo(
         f"the policy of {' and '.join([*systems, *([system0] if system0 else [])])} is at {out}"
     )
+    return {"checkpoint": str(out)}

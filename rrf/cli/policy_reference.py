@@ -21,7 +21,6 @@ def locate(reference: str) -> tuple[Path, str]:
 
 def locate_version(reference: str) -> tuple[Path, str, tuple[str, str] | None]:
     """Like `locate`; also the model and the number of a registered version, or None."""
-    from rrf import workspace
     from rrf.registry.versions import is_reference
     from rrf.runners.checkpoints import checkpoint
 
@@ -32,8 +31,7 @@ def locate_version(reference: str) -> tuple[Path, str, tuple[str, str] | None]:
     from rrf.registry import loading, versions
 
     version = versions.find(reference)
-    path = workspace.state() / "fetched" / f"{version.name}-{version.version}"
-    loading.fetch(f"{version.name}/{version.version}", path)
+    path = loading.fetched(version)
     label = f"{version.name} version {version.version}"
     return path, label, (version.name, version.version)
 

@@ -133,8 +133,7 @@ def _of_version(reference: str) -> Subject:
     client = connect()
     version = versions.find(reference, client)
     name = f"{version.name}/{version.version}"
-    path = workspace.state() / "fetched" / f"{version.name}-{version.version}"
-    loading.fetch(name, path)
+    path = loading.fetched(version)
     ledger = changes.agreed(client, version.name)
     here = {
         evaluation.digest: folder

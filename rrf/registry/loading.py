@@ -65,6 +65,13 @@ def fetch(reference: str, out: str | Path, documents: Mapping[str, bytes] | None
     return version
 
 
+def fetched(version: Version) -> Path:
+    """The checkpoint of a version in this workspace, which is fetched. Raises as `fetch` does."""
+    path = workspace.state() / "fetched" / f"{version.name}-{version.version}"
+    fetch(f"{version.name}/{version.version}", path)
+    return path
+
+
 def check_files(client: "MlflowClient", version: Version) -> None:
     """Raise what `fetch` would raise for a version."""
     with tempfile.TemporaryDirectory() as scratch:

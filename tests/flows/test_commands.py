@@ -13,6 +13,7 @@ from flows.evaluate import evaluate
 from flows.ingest import is_busy
 from flows.ingest_deployment import ingest_deployment
 from flows.retrain_on_new_data import retrain_on_new_data
+from flows.train_hierarchy import train_hierarchy
 from flows.train_locomotion import train_locomotion
 from flows.train_offline import train_offline
 from flows.train_vla import train_vla
@@ -164,6 +165,9 @@ with repo.lock:
         (train_locomotion, {"gate": "--import=evil"}),
         (train_locomotion, {"overrides": {"--import": "evil"}}),
         (train_offline, {"preset": "--import=evil"}),
+        (train_hierarchy, {"system0": "--import=evil"}),
+        (train_hierarchy, {"tasks": ["--import=evil"]}),
+        (train_hierarchy, {"like": "../evil"}),
         (train_vla, {"sft": "-x"}),
         (train_vla, {"overrides": {"sft.--import": "evil"}}),
         (ingest_deployment, {"store": "--help"}),

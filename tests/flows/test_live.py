@@ -32,6 +32,7 @@ OURS = {
     "train-vla",
     "train-locomotion",
     "train-offline",
+    "train-hierarchy",
     "evaluate",
     "promote",
     "nightly-benchmark",
