@@ -103,7 +103,8 @@ def run(live: Checkout, **values) -> dict:
     """A run of the deployment; its flow run in the end."""
     given = {"gate": "configs/gates/touching.yaml", "model": "walker"} | values
     words = as_words(given)
-    live.run("prefect", "deployment", "run", "train-hierarchy", "--watch", *words, check=False)
+    command = ("prefect", "deployment", "run", "train-hierarchy", "--watch", *words)
+    live.run(*command, timeout_s=3600, check=False)
     [last] = live.flow_runs("train-hierarchy")[:1]
     assert last["state"]["type"] == "COMPLETED", last["state"]["message"]
     return last
