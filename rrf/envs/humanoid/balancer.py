@@ -177,7 +177,10 @@ def load_robot(checkpoint: str | Path) -> Robot:
     env = locate(_CONFIG)(checkpoint).get("env", {})
     cfg = ControlEnvCfg.from_dict(env)
     if not isinstance(cfg, WholeBodyEnvCfg):
-        raise ValueError(f"{checkpoint} is no System 0: it was trained in {cfg.simulator}")
+        raise ValueError(
+            f"{checkpoint} is no System 0: it was trained in {type(cfg).__name__}, expected "
+            f"{WholeBodyEnvCfg.__name__}"
+        )
     return robot_of(cfg.robot)
 
 

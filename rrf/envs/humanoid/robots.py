@@ -103,7 +103,9 @@ class Robot:
     @functools.cached_property
     def standing(self) -> Standing:
         """The poses in which it stands; computed in some tenths of a second."""
-        return Standing(self)
+        angles = self.default_pose(self.observed).tolist()
+        pose = dict(zip(self.observed, angles, strict=True))
+        return Standing(self.spec().compile(), self.driven, pose, self.waist_limits, self.scale)
 
     def signal(self, name: str) -> Signal:
         """A number of the command."""

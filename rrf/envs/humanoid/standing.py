@@ -6,16 +6,11 @@ Legend: N robots, P points of a grid.
 # pyright: reportAttributeAccessIssue=false
 # mujoco's compiled modules come without stubs.
 
-import typing
-
 import mujoco
 import numpy as np
 
 from rrf.envs.humanoid import body
 from rrf.envs.humanoid.command import SIDES
-
-if typing.TYPE_CHECKING:
-    from rrf.envs.humanoid.robots import Robot
 
 
 class Standing:
@@ -28,20 +23,35 @@ class Standing:
     knee angles and torso pitches.
     """
 
-    def __init__(self, robot: "Robot") -> None:
-        self._model = robot.spec().compile()
+    def __init__(
+        self,
+        model: mujoco.MjModel,
+        driven: tuple[str, ...],
+        pose: dict[str, float],
+        waist_limits: tuple[float, float],
+        scale: float,
+    ) -> None:
+        """
+        Args:
+            model: The robot, with its soles.
+            driven: Its joints of legs and waist.
+            pose: Joint -> angle in the default pose, rad.
+            waist_limits: How far the waist rolls and pitches, rad.
+            scale: How tall the robot is, beside a G1.
+        """
+        self._model = model
         self._data = mujoco.MjData(self._model)
-        self._observed = body.qpos_addresses(self._model, robot.observed)
-        self._legs = body.qpos_addresses(self._model, robot.driven[:12])
-        self._default = robot.default_pose(robot.observed)
+        self._observed = body.qpos_addresses(self._model, tuple(pose))
+        self._legs = body.qpos_addresses(self._model, driven[:12])
+        self._default = np.array(list(pose.values()))
         names = [f"{side}_sole{i}" for side in SIDES for i in range(4)]
         self._soles = [self._model.geom(name).id for name in names]
         self._sole_radius = self._model.geom_size[self._soles[0], 0]
-        self._waist_pitch = body.qpos_addresses(self._model, robot.driven[14:])[0]
-        self._roll_limit, self._pitch_limit = robot.waist_limits
+        self._waist_pitch = body.qpos_addresses(self._model, driven[14:])[0]
+        self._roll_limit, self._pitch_limit = waist_limits
         knees = np.linspace(0.0, 2.2, 12)
         self._pitches = np.linspace(-0.3, 0.9, 9)
-        self._heights = robot.scale * np.linspace(0.45, 0.79, 35)
+        self._heights = scale * np.linspace(0.45, 0.79, 35)
         tables = []
         for pitch in self._pitches:
             rows = np.array(

@@ -10,6 +10,7 @@ import torch
 import yaml
 
 from rrf.algorithms.mirrors import whole_body as mirrors_of
+from rrf.envs.gymnasium.configs import GymnasiumEnvCfg
 from rrf.envs.humanoid import balancer, body
 from rrf.envs.humanoid.robot_configs import RobotCfg
 from rrf.envs.humanoid.robots import G1, robot_of
@@ -190,3 +191,14 @@ def test_a_model_is_found_in_the_workspace(tmp_path, monkeypatch):
     shutil.copy(FOLDER / "humanoid.xml", tmp_path / "mine.xml")
     monkeypatch.setattr("rrf.workspace.home", lambda: tmp_path)
     assert robot_of(cfg_of(model="mine.xml")).name == "mine"
+
+
+def test_the_robot_of_a_checkpoint_is_found_in_its_config(tmp_path):
+    def written(env) -> str:
+        (tmp_path / "config.yaml").write_text(yaml.safe_dump({"env": env.to_dict()}))
+        return str(tmp_path)
+
+    assert balancer.load_robot(written(WholeBodyEnvCfg())) is G1
+    assert balancer.load_robot(written(WholeBodyEnvCfg(robot=cfg_of()))).name == "humanoid"
+    with pytest.raises(ValueError, match="is no System 0: it was trained in GymnasiumEnvCfg"):
+        balancer.load_robot(written(GymnasiumEnvCfg(task="Pendulum-v1")))
