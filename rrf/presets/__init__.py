@@ -12,7 +12,8 @@ from rrf.presets.rlinf.names import foreign_name, is_config
 from rrf.runners.configs import RunnerCfg
 
 _LOCOMOTION = (
-    *("go1-flat-ppo", "go1-rough-ppo", "go1-rough-teacher", "g1-flat-ppo", "g1-rough-ppo"),
+    *("go1-flat-ppo", "go1-flat-quick", "go1-rough-ppo", "go1-rough-teacher"),
+    *("g1-flat-ppo", "g1-rough-ppo"),
     *("go1-flat-amp", "g1-tracking-ppo"),
 )
 _HUMANOID = ("g1-whole-body-ppo",)

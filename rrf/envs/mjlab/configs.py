@@ -95,6 +95,17 @@ class TrackingEnvCfg(MjlabEnvCfg):
     """mjlab's name of the task."""
     clip: str = "configs/motions/g1-squat.npz"
     """The motion clip (rrf.envs.motions.clip)."""
+    actions_around: typing.Literal["reference", "default"] = "default"
+    """What actions are added to: the joint angles of the clip's next frame, or, as in mjlab, those
+    of the robot's default pose."""
+    first_level: float = 1.0
+    """Share of the disturbances (starts away from the clip, pushes) at the start of a training; it
+    grows to 1 while the robots stay on their feet. 1: mjlab's own from the start."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        if not 0 <= self.first_level <= 1:
+            raise ValueError(f"first_level is {self.first_level}, allowed: 0 to 1")
 
 
 @configclass(builds="rrf.envs.mjlab.shown_env:build")

@@ -17,6 +17,7 @@ def robot_metadata(env: typing.Any) -> dict[str, typing.Any]:
     driven = {a.target.rpartition("/")[2]: a.id for a in robot.spec.actuators}
     ids = [driven[name] for name in robot.joint_names if name in driven]
     model, scale = env.sim.mj_model, getattr(action, "scale", 1.0)
+    around = getattr(action, "around", None)  # of `tracking_terms.ReferenceAction`
     return {
         "joint_names": list(robot.joint_names),
         "joint_stiffness": model.actuator_gainprm[ids, 0].tolist(),
@@ -25,6 +26,7 @@ def robot_metadata(env: typing.Any) -> dict[str, typing.Any]:
         "command_names": list(env.command_manager.active_terms),
         **_actor_terms(env.observation_manager),
         "action_scale": scale[0].tolist() if isinstance(scale, torch.Tensor) else scale,
+        **({"actions_around": around} if around else {}),
     }
 
 

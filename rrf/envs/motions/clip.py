@@ -33,6 +33,8 @@ _FIELDS = ("fps", "joint_names", *_ARRAYS, "source", "licence")
 _MIN_FRAMES = 3
 _MAX_FPS = 1000.0
 _UNIT = 0.05  # how far the length of a quaternion may be from 1
+_FASTEST = {"joint_pos": 50.0, "root_quat": 25.0, "root_pos": 12.0}
+"""What no robot moves faster than, between two frames: rad/s, rad/s, m/s."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -144,6 +146,31 @@ class Clip:
         return dataclasses.replace(
             self, joint_names=list(joint_names), joint_pos=self.joint_pos[:, order]
         )
+
+    def require_no_jumps(self) -> None:
+        """Refuse a motion that no robot can follow.
+
+        Raises:
+            ValueError: If a joint, or the base, is elsewhere within a frame; the message says which
+                and when.
+        """
+        moves = {
+            "joint_pos": np.abs(np.diff(self.joint_pos, axis=0)),
+            "root_quat": np.linalg.norm(rotation_vectors(self.root_quat), axis=1)[:, None],
+            "root_pos": np.linalg.norm(np.diff(self.root_pos, axis=0), axis=1)[:, None],
+        }
+        for field, move in moves.items():
+            frame, column = np.unravel_index(move.argmax(), move.shape)
+            if move[frame, column] * self.fps <= _FASTEST[field]:
+                continue
+            what = f"joint '{self.joint_names[column]}'" if field == "joint_pos" else "the base"
+            unit = "m" if field == "root_pos" else "rad"
+            raise ValueError(
+                f"{self.name} jumps: {what} moves {move[frame, column]:.2f} {unit} from frame "
+                f"{frame} to {frame + 1} ({frame / self.fps:.2f} s), which is "
+                f"{move[frame, column] * self.fps:.0f} {unit}/s, allowed: up to "
+                f"{_FASTEST[field]:g} ({field}); cut the clip there, or smooth it"
+            )
 
     def joint_vel(self) -> np.ndarray:
         """[T, J], rad/s."""

@@ -184,7 +184,8 @@ class NativeRlEnv(ManagerBasedRlEnv):
                 if actuator.has_delay or type(actuator) is not XmlActuator:
                     return False
         terms = [self.action_manager.get_term(name) for name in self.action_manager.active_terms]
-        return all(type(term) in _HELD_ACTIONS for term in terms) and not getattr(
+        held = [kind.apply_actions for kind in _HELD_ACTIONS]
+        return all(type(term).apply_actions in held for term in terms) and not getattr(
             self.metrics_manager, "_substep_term_indices", []
         )
 
