@@ -12,7 +12,7 @@ import json
 import statistics
 from collections.abc import Sequence
 
-from benchmarks import harness, rl_curves, rl_go1, rl_other_trainers, rl_sac
+from benchmarks import harness, rl_curves, rl_go1, rl_other_trainers, rl_parts, rl_sac
 from benchmarks.clock import Pace, Stopwatch, median_paces
 from benchmarks.harness import Bench, Measure
 from benchmarks.peers import PEERS, NotMeasuredError
@@ -115,6 +115,8 @@ IDS: dict[str, Measure] = {
     "go1_flat_env_steps_per_s": rl_go1.go1_flat_env_steps_per_s,
     "go1_flat_fast_env_steps_per_s": rl_go1.go1_flat_fast_env_steps_per_s,
     "go1_flat_ratio_vs_mjlab_cpu": rl_go1.go1_flat_ratio_vs_mjlab_cpu,
+    "go1_quick_ratio_vs_mjlab_cpu": rl_go1.go1_quick_ratio_vs_mjlab_cpu,
+    "go1_parts": rl_parts.go1_parts,
     "ppo_halfcheetah_ratio_vs_sb3": ppo_halfcheetah_ratio_vs_sb3,
     "sac_updates_per_cpu_s": rl_sac.sac_updates_per_cpu_s,
     "sac_ratio_vs_sb3": rl_sac.sac_ratio_vs_sb3,
@@ -126,6 +128,7 @@ IDS: dict[str, Measure] = {
     "go1_flat_walk_wall_s": rl_go1.go1_flat_walk,
     "go1_flat_tracking_error": rl_go1.go1_flat_walk,  # measured by the same run
     "go1_flat_fast_tracking_error": rl_go1.go1_flat_fast_tracking_error,
+    "go1_quick_walk_wall_s": rl_go1.go1_quick_walk,
     "ppo_halfcheetah_return_1m": ppo_halfcheetah_return_1m,
 }
 

@@ -26,11 +26,20 @@ def go1_flat_fast_env_steps_per_s(bench: Bench) -> list[dict]:
 
 def go1_flat_ratio_vs_mjlab_cpu(bench: Bench) -> list[dict]:
     """PPO on Go1 with exact physics, compared with mjlab's own command on a CPU."""
-    ours = _go1_pace(bench, "exact")
+    return _ratio_vs_mjlab(bench, "go1_flat", "go1-flat-ppo")
+
+
+def go1_quick_ratio_vs_mjlab_cpu(bench: Bench) -> list[dict]:
+    """The same with the smaller networks of go1-flat-quick; mjlab's command has its own."""
+    return _ratio_vs_mjlab(bench, "go1_quick", "go1-flat-quick")
+
+
+def _ratio_vs_mjlab(bench: Bench, name: str, of: str) -> list[dict]:
+    ours = _go1_pace(bench, "exact", of)
     words = ("--num-envs", bench.size(256, 16), "--iterations", bench.size(3, 2), "--device", "cpu")
     mjlab = f"{PEERS['mjlab'].name}, Warp on the CPU, 256 environments"
     peer = bench.pace("mjlab-ppo", *words)
-    return [bench.paces("go1_flat_ratio_vs_mjlab_cpu", ours, mjlab, peer)]
+    return [bench.paces(f"{name}_ratio_vs_mjlab_cpu", ours, mjlab, peer)]
 
 
 def mjlab_go1_4096_gpu_steps_per_s(bench: Bench) -> list[dict]:
@@ -55,7 +64,16 @@ def mjlab_go1_4096_gpu_steps_per_s(bench: Bench) -> list[dict]:
 
 def go1_flat_walk(bench: Bench) -> list[dict]:
     """Run `rrf train go1-flat-ppo` to the end, then evaluate under the protocol of its gate."""
-    trained = _walk(bench, "go1-flat", ())
+    return _walk_rows(bench, "go1_flat", "go1-flat-ppo")
+
+
+def go1_quick_walk(bench: Bench) -> list[dict]:
+    """The same with `rrf train go1-flat-quick`."""
+    return _walk_rows(bench, "go1_quick", "go1-flat-quick")
+
+
+def _walk_rows(bench: Bench, name: str, of: str) -> list[dict]:
+    trained = _walk(bench, name.replace("_", "-"), (), of)
     seeds = [SEED]
     facts = {
         "env_steps": trained["num_steps"],
@@ -63,10 +81,10 @@ def go1_flat_walk(bench: Bench) -> list[dict]:
         "learning_cpu_s": round(trained["cpu_s"], 1),
     }
     return [
-        bench.number("go1_flat_walk_wall_s", trained["command_wall_s"], "s", seeds=seeds) | facts,
-        bench.number("go1_flat_tracking_error", trained["tracking_error_xy"], "m/s", seeds=seeds)
+        bench.number(f"{name}_walk_wall_s", trained["command_wall_s"], "s", seeds=seeds) | facts,
+        bench.number(f"{name}_tracking_error", trained["tracking_error_xy"], "m/s", seeds=seeds)
         | {"success": trained["success"]},
-        bench.number("go1_flat_falls", trained["falls"], trained["of_episodes"], seeds=seeds),
+        bench.number(f"{name}_falls", trained["falls"], trained["of_episodes"], seeds=seeds),
     ]
 
 
@@ -82,11 +100,11 @@ def go1_flat_fast_tracking_error(bench: Bench) -> list[dict]:
     ]
 
 
-def _go1_pace(bench: Bench, physics: str) -> Pace:
+def _go1_pace(bench: Bench, physics: str, of: str = "go1-flat-ppo") -> Pace:
     overrides = ["env.backend=native", "device=cpu", f"env.physics={physics}"]
     overrides += bench.size([], ["env.num_envs=16"])
     warm_up, iterations = bench.size((5, 20), (1, 2))
-    return of_training(preset("go1-flat-ppo", overrides), warm_up, iterations)
+    return of_training(preset(of, overrides), warm_up, iterations)
 
 
 def _go1_rows(bench: Bench, name: str, physics: str) -> list[dict]:
@@ -97,14 +115,14 @@ def _go1_rows(bench: Bench, name: str, physics: str) -> list[dict]:
     ]
 
 
-def _walk(bench: Bench, name: str, overrides: Sequence[str]) -> dict:
+def _walk(bench: Bench, name: str, overrides: Sequence[str], of: str = "go1-flat-ppo") -> dict:
     """Train Go1 from scratch with the command that a user types, and evaluate the result."""
     run_dir = workspace.state() / "benchmarks" / f"{name}{bench.size('', '-small')}"
     shutil.rmtree(run_dir, ignore_errors=True)
     small = ["max_iterations=2", "env.num_envs=16"]
     words = [*overrides, f"seed={SEED}", "device=cpu", *bench.size([], small)]
     with Stopwatch() as watch:
-        result = train("go1-flat-ppo", run_dir, words)
+        result = train(of, run_dir, words)
     evaluated = _evaluated(Path(result["checkpoint"]), bench)
     return result | {"command_wall_s": watch.wall_s} | evaluated
 
