@@ -29,7 +29,6 @@ _SHOWN = (
     *("pick-red-cube", "place-red-cube-blue"),
 )
 """Tasks of the table that the demonstrations are of."""
-_SHORT_HORIZONS = {name: 60 for name in _SHOWN if not name.startswith(("pick", "place"))}
 
 
 def psi0_laptop() -> SupervisedRunnerCfg:
@@ -93,12 +92,7 @@ def psi0_g1_table_grpo() -> VLARLRunnerCfg:
         # and what is learned then is of no use to the mean.
         policy=whole.replace(head=GaussianHeadCfg(persistent_share=0.3, temperature=0.1)),
         optimizer=cfg.optimizer.replace(lr=3e-5),
-        env=HumanoidCfg(
-            num_envs=16,
-            chunk_length=whole.chunk_length,
-            max_episode_steps=150,
-            horizons=_SHORT_HORIZONS,
-        ),
+        env=_table(whole.chunk_length, max_episode_steps=150),
         tasks=list(_SHOWN),
         worker_timeout_s=120.0,
     )
@@ -118,14 +112,23 @@ def psi0_g1_table_dagger() -> DAggerRunnerCfg:
         schedule=cloning.schedule,
         ema=cloning.ema,
         batch_size=cloning.batch_size,
-        env=HumanoidCfg(
-            num_envs=16, chunk_length=5, max_episode_steps=120, horizons=_SHORT_HORIZONS
-        ),
+        env=_table(cloning.policy.chunk_length, max_episode_steps=120),
         tasks=list(_SHOWN),
         episodes_per_task=10,
         max_rounds=3,
         max_steps=800,
         worker_timeout_s=120.0,
+    )
+
+
+def _table(chunk_length: int, max_episode_steps: int) -> HumanoidCfg:
+    """Where a policy of these tasks plays; what is neither picked nor placed takes less time."""
+    horizons = {name: 60 for name in _SHOWN if not name.startswith(("pick", "place"))}
+    return HumanoidCfg(
+        num_envs=16,
+        chunk_length=chunk_length,
+        max_episode_steps=max_episode_steps,
+        horizons=horizons,
     )
 
 
