@@ -83,7 +83,7 @@ def merge(
         for part in inputs:
             for row in part.rows:
                 episode = part.episode(row, schema, encoding, cfg.fill)
-                yield dataclasses.replace(episode, columns=nothing | episode.columns)
+                yield dataclasses.replace(episode, columns={**nothing, **episode.columns})
                 done += 1
                 on_progress(done, total, part.name)
 
