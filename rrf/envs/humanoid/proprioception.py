@@ -33,6 +33,7 @@ _STRIDES_HZ = 1.3
 _DOUBLE_STANCE = 0.25  # the phase of a foot in the middle of its stance
 _NEAR = 0.05
 _MAX_HEADING_ERROR = 0.5  # rad
+_TIPPING = 0.5  # rad/s
 _LIFT = 0.2  # rad; draws the foot up by some 5 cm
 _SWAY = 0.1  # rad, of the legs
 _LEG_M = 0.65  # from the hip to the sole
@@ -90,10 +91,14 @@ class Gait:
         return np.sin(2 * np.pi * self.phase_n2)
 
 
-def moves(command_n15: np.ndarray, heading_error_n: np.ndarray) -> np.ndarray:
-    """Who has to step, bool [N]: to go, to turn, or because the heading is off."""
+def moves(command_n15: np.ndarray, heading_error_n: np.ndarray, qvel_nv: np.ndarray) -> np.ndarray:
+    """Who has to step, bool [N]: to go, to turn, because the heading is off, or because the pelvis
+    tips over, which the gyroscope tells: who is pushed and may not step falls.
+    """
     vx, vy, vyaw = command_n15[:, VELOCITY].T
-    return (np.hypot(vx, vy) > 0.08) | (np.abs(vyaw) > 0.08) | (np.abs(heading_error_n) > 0.2)
+    goes_n = (np.hypot(vx, vy) > 0.08) | (np.abs(vyaw) > 0.08)
+    tips_n = np.hypot(qvel_nv[:, 3], qvel_nv[:, 4]) > _TIPPING
+    return goes_n | tips_n | (np.abs(heading_error_n) > 0.2)
 
 
 def reference(
