@@ -6,7 +6,7 @@ import torch
 
 from rrf.algorithms.mirrors import whole_body as mirrors_of
 from rrf.envs.humanoid import balancer, body, command
-from rrf.envs.humanoid.proprioception import COMMAND_NAMES, Gait, History
+from rrf.envs.humanoid.proprioception import COMMAND_NAMES, Gait, History, moves
 from rrf.envs.humanoid.whole_body_commands import ARM_RATE, RATES, WALKS_FROM, Commands, limits
 from rrf.envs.humanoid.whole_body_configs import WholeBodyEnvCfg
 
@@ -189,6 +189,23 @@ def test_feet_step_in_turn_and_stop_on_the_ground():
     assert ((walking < 0).sum(1) <= 1).all()
     assert (walking < 0).any(0).all()
     assert (standing > 0.99).all()
+
+
+@pytest.mark.parametrize(
+    ("change", "steps"),
+    [
+        ({}, False),
+        ({"speed": (0.3, 0.0, 0.0)}, True),
+        ({"speed": (0.0, 0.0, 0.3)}, True),
+        ({"heading": -0.3}, True),
+        ({"spin": (0.0, 1.5, 0.0)}, True),
+        ({"spin": (0.3, -0.3, 3.0)}, False),  # turns on the spot without tipping over
+    ],
+)
+def test_who_goes_or_turns_or_tips_over_steps(change, steps):
+    command, qvel = np.zeros((1, 15)), np.zeros((1, 35))
+    command[:, -7:-4], qvel[:, 3:6] = change.get("speed", 0), change.get("spin", 0)
+    assert moves(command, np.array([change.get("heading", 0.0)]), qvel) == [steps]
 
 
 def test_the_history_begins_with_the_first_frame():
