@@ -2,6 +2,7 @@
 simulated G1.
 """
 
+import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,6 +10,23 @@ import typer
 
 if TYPE_CHECKING:
     from rrf.hierarchy.configs import HierarchyCfg
+
+
+ServerOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Combination: ws://HOST:PORT of a server of it (rrf serve), which Systems 2 and 1 "
+        "are asked at; System 0 and a real clock run here.",
+    ),
+]
+TokenFile = Annotated[
+    Path | None,
+    typer.Option(
+        help="File with the token of --server; by default the environment variable "
+        "RRF_SERVE_TOKEN.",
+        dir_okay=False,
+    ),
+]
 
 
 def hierarchy(
@@ -33,6 +51,8 @@ def hierarchy(
     log: Annotated[
         Path | None, typer.Option(help="File to which events are appended, as JSON lines.")
     ] = None,
+    server: ServerOption = None,
+    token_file: TokenFile = None,
 ) -> None:
     """Play three systems on one clock at the table of the simulated G1.
 
@@ -55,7 +75,7 @@ def hierarchy(
         )
     else:
         cfg = hierarchy_of(locate(policy)[0])
-    play_on_clock(cfg, task, index, seed, seconds, real_time, video, log)
+    play_on_clock(cfg, task, index, seed, seconds, real_time, video, log, server, token_file)
 
 
 def play_on_clock(
@@ -67,6 +87,8 @@ def play_on_clock(
     real_time: bool,
     video: Path | None,
     log: Path | None,
+    server: str | None,
+    token_file: Path | None,
 ) -> None:
     """Play three systems at the table, and say what happened.
 
@@ -78,6 +100,8 @@ def play_on_clock(
     from rrf.envs.vec_env import InitialState
     from rrf.hierarchy.film import Film
     from rrf.hierarchy.play import JsonLog, check, play, play_simulated
+    from rrf.hierarchy.served import Served
+    from rrf.serving.access import read_token
 
     policy, start = check(cfg, scene.JOINTS), InitialState(task, seed, index)
     env_cfg = HumanoidCfg(
@@ -89,20 +113,26 @@ def play_on_clock(
         system0=str(Path(cfg.system0.policy).resolve()),
     )
     env_cfg.check_initial_state(start)
-    env = env_cfg.build()
-    try:
+    with contextlib.ExitStack() as stack:
+        served = None
+        if server:
+            served = Served(server, cfg, policy, read_token(token_file), task)
+            stack.callback(served.close)
+        env = env_cfg.build()
+        stack.callback(env.close)
         env.reset([start], [0])
-        robot, events = env.robot(0), JsonLog(log) if log else None
+        robot, events = env.robot(0), stack.enter_context(JsonLog(log)) if log else None
         film = Film(env, robot, video)
-        typer.echo(f"playing {task}, initial state {index}, for {seconds:g} s")
-        run = play if real_time else play_simulated
-        played = run(cfg, robot, seconds, events, on_tick=film.look)
+        where = f", Systems 2 and 1 at {server}" if server else ""
+        typer.echo(f"playing {task}, initial state {index}, for {seconds:g} s{where}")
+        if server or real_time:
+            played = play(cfg, robot, seconds, events, on_tick=film.look, served=served)
+        else:
+            played = play_simulated(cfg, robot, seconds, events, on_tick=film.look)
         film.close()
-        if events:
-            events.close()
-    finally:
-        env.close()
-    solved = robot.solved_at
+        solved = robot.solved_at
+        if served:
+            served.end(solved is not None, played.stopped.reason if played.stopped else "")
     ending = f"solved after {solved / cfg.system0.hz:.1f} s" if solved else "not solved"
     if played.stopped:
         ending += f"; stopped at {played.stopped.tick / cfg.system0.hz:.1f} s: "

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from rrf.cli.hierarchy import ServerOption, TokenFile
 from rrf.cli.options import Imports, PolicyArgument, flags
 from rrf.cli.robots import RobotOption
 
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from rrf.evaluation.candidate import Candidate
 
 _NOT_OF_A_KIND = ("checkpoint", "video", "seed", "imports", "result_file")
-_OF_A_COMBINATION = ("task", "index", "seconds", "real_time", "log")
+_OF_A_COMBINATION = ("task", "index", "seconds", "real_time", "log", "server", "token_file")
 _ON_A_ROBOT = (
     *(
         "robot",
@@ -114,6 +115,8 @@ def play(
             help="Combination: three processes and a real clock, instead of a simulated one.",
         ),
     ] = None,
+    server: ServerOption = None,
+    token_file: TokenFile = None,
     operator: Annotated[
         bool | None,
         typer.Option(
@@ -168,8 +171,9 @@ def play(
     if (candidate.checkpoint / SYSTEM0).is_dir() and protocol is None:
         _play_combination(context, candidate, video, seed, given)
         return
-    if real_time:
-        raise ValueError(f"--real-time: only of a combination, and {candidate.label} is none")
+    if real_time or server:
+        alone = "--server" if server else "--real-time"
+        raise ValueError(f"{alone}: only of a combination, and {candidate.label} is none")
     if lost := [name for name in given if name in _ON_A_ROBOT]:
         raise ValueError(f"{flags(context, lost)}: only with --robot NAME")
     if others := [name for name in given if name not in owner.play_options]:
@@ -207,7 +211,7 @@ def _play_combination(
         )
     if "task" not in given:
         raise ValueError(f"{candidate.label} is a combination of three systems; name its --task")
-    real_time, log = bool(given.get("real_time")), given.get("log")
+    real_time, log = bool(given.get("real_time") or given.get("server")), given.get("log")
     out = video or (None if real_time else Path("episode.mp4"))  # to film takes time of the clock
     for file in filter(None, (out, log)):
         check_output(Path(file))
@@ -220,6 +224,8 @@ def _play_combination(
         real_time,
         out,
         Path(log) if log else None,
+        given.get("server"),
+        given.get("token_file"),
     )
 
 

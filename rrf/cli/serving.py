@@ -105,12 +105,6 @@ def serve(
         return
     path, label, version = locate_version(checkpoint)
     typer.echo(f"loading {label} on {device} to serve it at {host}:{port}")
-    from rrf.runners.checkpoints.deployable import SYSTEM0
-
-    if (path / SYSTEM0).is_dir():
-        typer.echo(
-            "what is served are the commands of its Systems 2 and 1; its System 0 runs on the robot"
-        )
     from rrf.registry.listing import standing_of
     from rrf.serving.model import serve_checkpoint
     from rrf.serving.standing import Standing

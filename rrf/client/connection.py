@@ -105,7 +105,7 @@ class PolicyClient:
     ):
         if not url.startswith(("ws://", "wss://")):
             raise ValueError(f"the url is '{url}', expected ws://HOST:PORT, or wss:// for TLS")
-        self.url, self._timeout_s, self._connect_s = url, timeout_s, connect_s
+        self.url, self.timeout_s, self.connect_s = url, timeout_s, connect_s
         self.log = log
         self._headers = {"Authorization": f"Bearer {token}"} if token else None
         self._tls = ssl.create_default_context(cafile=ca_file) if url[:3] == "wss" else None
@@ -289,17 +289,18 @@ class PolicyClient:
             connection = self._connect()
             if self.episode and EPISODE_END not in content:
                 begin = {"id": self.episode["id"], "task": self._task}
-                self._ask(connection, pack({EPISODE_BEGIN: begin}))
+                told = self._ask(connection, pack({EPISODE_BEGIN: begin}))
+                self.episode = dict(told.get(EPISODE, self.episode))
             return self._ask(connection, message)
 
     def _ask(self, connection: ClientConnection, message: bytes) -> dict[str, typing.Any]:
         try:
             connection.send(message)
-            reply = connection.recv(timeout=self._timeout_s)
+            reply = connection.recv(timeout=self.timeout_s)
         except TimeoutError as error:
             self.close()  # a late answer must not be taken for that of the next request
             raise ServerTimeoutError(
-                f"{self.url} did not answer within {self._timeout_s:g} s"
+                f"{self.url} did not answer within {self.timeout_s:g} s"
             ) from error
         except ConnectionClosed as error:
             self.close()
@@ -310,7 +311,7 @@ class PolicyClient:
 
     def _connect(self) -> ClientConnection:
         """Connect, trying again until `connect_s` have passed."""
-        deadline, pause_s = time.monotonic() + self._connect_s, _FIRST_PAUSE_S
+        deadline, pause_s = time.monotonic() + self.connect_s, _FIRST_PAUSE_S
         self.close()
         while True:
             left_s = max(0.01, deadline - time.monotonic())
@@ -339,7 +340,7 @@ class PolicyClient:
                     ) from error
                 if time.monotonic() + pause_s > deadline:
                     raise ServerUnreachableError(
-                        f"no policy server answered at {self.url} within {self._connect_s:g} s "
+                        f"no policy server answered at {self.url} within {self.connect_s:g} s "
                         f"({error}); start one with `rrf serve`"
                     ) from error
             time.sleep(pause_s)

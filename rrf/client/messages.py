@@ -16,6 +16,9 @@ import numpy as np
 
 RUNNING, FROZEN = "running_chunk", "num_frozen"
 """Keys of a request that continues a running chunk."""
+SYSTEM, FEATURES, FEATURE_AGE = "system", "features", "feature_age_s"
+"""Keys of a request to System 2 or 1 of a policy in two parts alone: 2 or 1; and what System 1
+reads."""
 ACTIONS, TIMING, REVOKED, GUARDS = "actions", "server_timing", "revoked", "guards"
 """Keys of an answer."""
 EPISODE_BEGIN, EPISODE_END = "episode_begin", "episode_end"
@@ -24,6 +27,8 @@ EPISODE, RECORDED = "episode", "recorded"
 """Keys of the answers to these."""
 EPISODES = "episodes"
 """Key of the server's metadata: whether it takes such messages."""
+SYSTEMS = "systems"
+"""Key of the server's metadata: the inputs and outputs of the systems that may be asked alone."""
 _ARRAY, _SCALAR = b"__ndarray__", b"__npgeneric__"
 _DATA, _DTYPE, _SHAPE = b"data", b"dtype", b"shape"
 _KINDS = "biuf"  # bool, signed, unsigned, float: the dtypes of numbers

@@ -1,8 +1,8 @@
 """Plays a hierarchy on a robot: builds the systems, runs the clock, and writes down what happened.
 
 On a simulated clock the systems run in this process, and a second of the episode takes what its
-computation takes. On a real clock each system is a process of its own, and this one only keeps
-time: a tick that begins late is counted, and none is skipped.
+computation takes. On a real clock each system is a process of its own, or Systems 2 and 1 are on a
+server, and this one only keeps time: a tick that begins late is counted, and none is skipped.
 """
 
 import dataclasses
@@ -20,6 +20,7 @@ from rrf.envs.humanoid.balancer import load_balancer
 from rrf.hierarchy.configs import HierarchyCfg
 from rrf.hierarchy.interfaces import check_fits, sent_by, taken_by
 from rrf.hierarchy.runtime import Robot, Runtime, Simulated, Stop
+from rrf.hierarchy.served import Served
 from rrf.hierarchy.systems import Remote, RemoteBalancer, System1, System2, plain
 from rrf.policies.vla.psi0_configs import Psi0PolicyCfg
 from rrf.runners.checkpoints import checkpoint
@@ -150,11 +151,13 @@ def play(
     log: Callable[[str, dict], None] | None = None,
     on_start: Callable[[dict[str, int]], None] | None = None,
     on_tick: Callable[[Runtime], bool] | None = None,
+    served: Served | None = None,
 ) -> Played:
     """Play on a real clock, each system in a process of its own.
 
     Args:
-        on_start: Is told the process ids: system2, system1, system0.
+        served: Systems 2 and 1 on a server, instead of in processes of this machine.
+        on_start: Is told the ids of the processes: system2, system1, system0.
         on_tick: Called after each tick; true ends the run. Its time counts for the tick.
 
     Raises:
@@ -162,14 +165,17 @@ def play(
         ChildError: If a system cannot be started.
     """
     policy = check(cfg, robot.joints)
-    system2 = Remote(2, cfg.system2.policy, "see")
-    system1 = Remote(1, cfg.system1.policy, "act")
-    system0 = RemoteBalancer(cfg.system0.policy)
-    systems = {"system2": system2, "system1": system1, "system0": system0}
+    system0, processes = RemoteBalancer(cfg.system0.policy), {}
+    if served is None:
+        system2 = processes["system2"] = Remote(2, cfg.system2.policy, "see")
+        system1 = processes["system1"] = Remote(1, cfg.system1.policy, "act")
+    else:
+        system2, system1 = served.system2, served.system1
+    processes["system0"] = system0
     try:
-        for system in systems.values():
+        for system in processes.values():
             system.wait()
-        pids = {name: system.child.pid for name, system in systems.items()}
+        pids = {name: system.child.pid for name, system in processes.items()}
         if on_start:
             on_start(pids)
         runtime = Runtime(
@@ -178,10 +184,12 @@ def play(
         )  # fmt: skip
         if log:
             log("processes", pids)
+            if served:
+                log("server", {"url": served.url, "digest": served.digest})
         ticks = round(seconds * cfg.system0.hz)
         return _played(runtime, _keep_time(runtime, ticks, on_tick))
     finally:
-        for system in systems.values():
+        for system in processes.values():
             system.close()
 
 
@@ -222,6 +230,12 @@ class JsonLog:
     def __init__(self, path: Path, clock: Callable[[], float] = time.time):
         self._file: typing.TextIO = path.open("a", encoding="utf-8")
         self._clock = clock
+
+    def __enter__(self) -> "JsonLog":
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.close()
 
     def __call__(self, event: str, facts: dict) -> None:
         """Write a line."""

@@ -15,10 +15,11 @@ from pathlib import Path
 import numpy as np
 
 from rrf import atomic
+from rrf.client.messages import SYSTEMS
 from rrf.config import first_error
 from rrf.data.dataset.seen_images import SeenImages
 from rrf.data.schema import ACTION, IMAGE_PREFIX, STATE
-from rrf.runners.checkpoints.deployable import deployable_digest, kind_of
+from rrf.runners.checkpoints.deployable import SYSTEM0, deployable_digest, kind_of
 from rrf.runners.checkpoints.deployed import Signature, Tensor, deployed_class
 from rrf.serving.access import tls_context
 from rrf.serving.batching import Row
@@ -74,6 +75,8 @@ class ServedPolicy:
         continue running chunks."""
         for rows in (examples[:1], examples):
             self.answer(rows)
+        for signature in self.signature.systems.values():
+            self.answer(RequestReader(signature).examples(1))
         if len(self.signature.output.shape) == 3:
             chunk = np.zeros(self.signature.output.shape[1:], np.float32)
             try:
@@ -96,16 +99,19 @@ class ServedPolicy:
 
     def metadata(self) -> dict[str, typing.Any]:
         """What clients are told when they connect."""
-        inputs = {str(tensor.name): _described(tensor) for tensor in self.signature.inputs}
         return {
             "protocol": PROTOCOL,
             "policy": self.label,
             "kind": self._kind,
             "digest": self.digest,
-            "inputs": inputs,
+            "inputs": _named(self.signature),
             "actions": _described(self.signature.output),
             "can_resume": self.can_resume,
             "past": dataclasses.asdict(self.signature.past),
+            SYSTEMS: {
+                str(number): {"inputs": _named(system), "output": _described(system.output)}
+                for number, system in self.signature.systems.items()
+            },
         }
 
 
@@ -126,6 +132,11 @@ def loaded(
     reader = RequestReader(policy.signature, cfg.rename, cfg.instruction)
     policy.warm_up(reader.examples(cfg.max_batch))
     player = Player(policy, reader.row, version)
+    player.systems = {
+        number: Player(policy, RequestReader(signature, None, cfg.instruction).row, version)
+        for number, signature in policy.signature.systems.items()
+    }
+    player.is_combination = (checkpoint / SYSTEM0).is_dir()
     player.model = model
     file = checkpoint / "norm_stats.json"
     stats = atomic.parse_json(file.read_bytes(), file) if file.is_file() else {}
@@ -190,9 +201,7 @@ def serve_checkpoint(
     begin = time.perf_counter()
     known = (standing.version, standing.name) if standing else ()
     player = loaded(checkpoint, label, cfg, device, *known)
-    announce = _announcement(
-        label, device, token, time.perf_counter() - begin, say, player.unwatched
-    )
+    announce = _announcement(label, device, token, time.perf_counter() - begin, say, player)
     cast = Cast(player, lambda _: standing.revoked) if standing else Cast(player)
     with open_book(standing.name if standing else f"checkpoint-{player.digest[:12]}") as book:
         server = _server(cfg)(cfg, cast, token, book)
@@ -233,9 +242,7 @@ def serve_model(
     begin = time.perf_counter()
     player = load(champion)
     label = f"{registry.name} version {champion} (and whichever follows it)"
-    announce = _announcement(
-        label, device, token, time.perf_counter() - begin, say, player.unwatched
-    )
+    announce = _announcement(label, device, token, time.perf_counter() - begin, say, player)
     cast = Cast(player)
     with open_book(registry.name) as book:
         server = _server(cfg)(cfg, cast, token, book)
@@ -266,13 +273,18 @@ def _announcement(
     token: str | None,
     warm_s: float,
     say: Callable[[str], None],
-    unwatched: str,
+    player: Player,
 ) -> Callable[[str, int], None]:
     def announce(url: str, _port: int) -> None:
         who = "clients with the token" if token else "everybody who reaches it"
         say(f"{label} on {device} serves {who} at {url} (warmed up in {warm_s:.2f} s)")
-        if unwatched:
-            say(unwatched)
+        if player.is_combination:
+            say(
+                "what is served are its Systems 2 and 1; its System 0 and the clock run at the "
+                f"robot: rrf play COMBINATION --task TASK --server {url}"
+            )
+        if player.unwatched:
+            say(player.unwatched)
 
     return announce
 
@@ -285,6 +297,10 @@ async def _serve(
     stop = asyncio.Event()
     stop_on_signals(stop)
     await server.run(stop, announce, beside)
+
+
+def _named(signature: Signature) -> dict[str, dict]:
+    return {str(tensor.name): _described(tensor) for tensor in signature.inputs}
 
 
 def _described(tensor: Tensor) -> dict[str, typing.Any]:

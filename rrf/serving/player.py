@@ -1,11 +1,16 @@
-"""A policy that is loaded and warmed up, and the queue of those who ask it."""
+"""A policy that is loaded and warmed up, and the queue of those who ask it.
+
+System 2 and System 1 of a policy in two parts may be asked each alone: each is a player of its own,
+so that System 1 never waits for what System 2 computes.
+"""
 
 import asyncio
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from rrf.client.messages import RUNNING, SYSTEM
 from rrf.serving.batching import Batcher, Row
 from rrf.serving.book import Actor, Role
 from rrf.serving.configs import ServingCfg
@@ -45,8 +50,12 @@ class Player:
         """Follows the states and images that it sees, if the training's are known."""
         self.unwatched = ""
         """Which of its cameras no alarm watches, in words."""
+        self.is_combination = False
+        """Whether it brings a System 0, which runs at the robot."""
         self.model = ""
         """The registered model that it is a version of."""
+        self.systems: dict[int, Player] = {}
+        """System 2 and System 1, where they may be asked alone."""
         self._batcher: Batcher | None = None
         self._task: asyncio.Task | None = None
 
@@ -54,6 +63,22 @@ class Player:
     def key(self) -> tuple[str, str]:
         """Version and digest."""
         return self.version, self.digest
+
+    def asked_by(self, message: typing.Any) -> "Player":
+        """Who answers a message: this one, or the system that it names.
+
+        Raises:
+            ValueError: If there is no such system.
+        """
+        number = message.get(SYSTEM) if isinstance(message, Mapping) else None
+        if number is None:
+            return self
+        if RUNNING in message:
+            raise ValueError(f"'{RUNNING}' is not for a system alone; leave one of both out")
+        if type(number) is not int or number not in self.systems:
+            have = " or ".join(map(str, self.systems)) or "none: this policy has no such parts"
+            raise ValueError(f"'{SYSTEM}' is {number!r:.40}, allowed: {have}")
+        return self.systems[number]
 
     @property
     def batcher(self) -> Batcher:
@@ -73,11 +98,14 @@ class Player:
             limits = (cfg.max_batch, cfg.max_wait_ms / 1000)
             self._batcher = Batcher(self.policy.answer, *limits, num_clients, metrics, is_idle)
             self._task = asyncio.create_task(self._batcher.run())
+        for system in self.systems.values():  # one robot, and nobody to wait for
+            system.start(cfg, lambda: 1, metrics, is_idle)
 
     def end(self) -> None:
         """Answer nothing more."""
-        if self._task:
-            self._task.cancel()
+        for player in (self, *self.systems.values()):
+            if player._task:
+                player._task.cancel()
 
     def acts(self, role: Role, release: str = "") -> Actor:
         """It as who acts in an episode."""

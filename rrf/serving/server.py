@@ -247,7 +247,8 @@ class PolicyServer:
             if isinstance(content, dict) and (EPISODE_BEGIN in content or EPISODE_END in content):
                 await self._take_announcement(connection, talk, content)
                 return True
-            player = talk.player or self._cast.champion
+            whole = talk.player or self._cast.champion
+            player = whole.asked_by(content)
             row = player.read(content)
             revoked = self._cast.revoked(player.version)
             if revoked and self.cfg.on_revoked == "refuse":
@@ -275,7 +276,8 @@ class PolicyServer:
             return False
         if self._episodes and talk.episode:
             self._episodes.heard(talk.episode)
-            talk.see(row.inputs)
+            if player is whole:
+                talk.see(row.inputs)
         total_s = time.perf_counter() - begin
         answer = _answer(result, total_s)
         period_s = None if talk.asked_s is None else begin - talk.asked_s

@@ -6,8 +6,10 @@ import torch
 
 from rrf.data.schema import Observation
 from rrf.envs.humanoid import body, command
+from rrf.envs.humanoid.configs import HumanoidCfg
 from rrf.envs.humanoid.simulated_robot import SimulatedRobot, standing_data
 from rrf.envs.humanoid.whole_body_configs import WholeBodyEnvCfg
+from rrf.hierarchy.combination import combine
 from rrf.hierarchy.configs import HierarchyCfg, SystemCfg
 from rrf.lineage import Lineage
 from rrf.presets import resolve
@@ -57,6 +59,23 @@ def written(folder, lineage=Lineage(), **changes):
 @pytest.fixture(scope="session")
 def upper(tmp_path_factory):
     return written(tmp_path_factory.mktemp("upper"))
+
+
+@pytest.fixture(scope="session")
+def at_table(system0, tmp_path_factory):
+    """A combination whose policy of random weights sends all of the command."""
+    upper = written(
+        tmp_path_factory.mktemp("upper"),
+        cameras=["ego"],
+        image_size=(64, 64),
+        state_dim=HumanoidCfg().state_dim,
+        action_dim=len(command.NAMES),
+        action_names=list(command.NAMES),
+        action_units=[signal.unit for signal in command.COMMAND],
+        fast_view=None,
+        feature_period=2,
+    )
+    return combine(upper, system0, tmp_path_factory.mktemp("all") / "combined")
 
 
 @pytest.fixture

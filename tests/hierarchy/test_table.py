@@ -10,40 +10,21 @@ import pytest
 from typer.testing import CliRunner
 
 from rrf.cli import app
-from rrf.envs.humanoid import command
-from rrf.envs.humanoid.configs import HumanoidCfg
-from rrf.hierarchy.combination import combine, hierarchy_of
-from tests.hierarchy.conftest import written
+from rrf.hierarchy.combination import hierarchy_of
 from tests.waiting import wait_for
 
 
-@pytest.fixture(scope="module")
-def combined(system0, tmp_path_factory):
-    upper = written(
-        tmp_path_factory.mktemp("upper"),
-        cameras=["ego"],
-        image_size=(64, 64),
-        state_dim=HumanoidCfg().state_dim,
-        action_dim=len(command.NAMES),
-        action_names=list(command.NAMES),
-        action_units=[signal.unit for signal in command.COMMAND],
-        fast_view=None,
-        feature_period=2,
-    )
-    return combine(upper, system0, tmp_path_factory.mktemp("all") / "combined")
-
-
-def test_a_combination_is_played_at_the_rates_of_its_evaluation(combined):
-    cfg = hierarchy_of(combined)
+def test_a_combination_is_played_at_the_rates_of_its_evaluation(at_table):
+    cfg = hierarchy_of(at_table)
     assert (cfg.system2.hz, cfg.system1.hz, cfg.system0.hz, cfg.chunk_hz) == (1.0, 2.0, 50.0, 10.0)
-    assert cfg.system0.policy == str(combined / "system0")
+    assert cfg.system0.policy == str(at_table / "system0")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("clock", ["--no-real-time", "--real-time"])
-def test_the_command_plays_logs_and_films(combined, tmp_path, clock):
+def test_the_command_plays_logs_and_films(at_table, tmp_path, clock):
     video, log = tmp_path / "walk.mp4", tmp_path / "log.jsonl"
-    words = ["hierarchy", str(combined), "--task", "walk-to-table", "--seconds", "1", clock]
+    words = ["hierarchy", str(at_table), "--task", "walk-to-table", "--seconds", "1", clock]
     words += ["--video", str(video), "--log", str(log)]
     done = CliRunner().invoke(app, words, catch_exceptions=False)
     assert done.exit_code == 0
@@ -52,16 +33,16 @@ def test_the_command_plays_logs_and_films(combined, tmp_path, clock):
     assert json.loads(log.read_text().splitlines()[0])["event"] == "begin"
 
 
-def test_an_unknown_task_is_named(combined, tmp_path):
-    done = CliRunner().invoke(app, ["hierarchy", str(combined), "--task", "pick-red-cub"])
+def test_an_unknown_task_is_named(at_table, tmp_path):
+    done = CliRunner().invoke(app, ["hierarchy", str(at_table), "--task", "pick-red-cub"])
     assert done.exit_code != 0
     assert "pick-red-cube" in str(done.exception)
 
 
 @pytest.mark.slow
-def test_a_combination_is_played_on_the_clock_and_filmed_with_its_signals(combined, tmp_path):
+def test_a_combination_is_played_on_the_clock_and_filmed_with_its_signals(at_table, tmp_path):
     video = tmp_path / "walk.mp4"
-    words = ["play", str(combined), "--task", "walk-to-table", "--seconds", "0.5"]
+    words = ["play", str(at_table), "--task", "walk-to-table", "--seconds", "0.5"]
     done = CliRunner().invoke(app, [*words, "--video", str(video)], catch_exceptions=False)
     assert "25 ticks" in done.output
     assert video.stat().st_size > 1000
@@ -76,9 +57,9 @@ def test_a_combination_is_played_on_the_clock_and_filmed_with_its_signals(combin
         (["--task", "pick-red-cube", "--index", "1000"], "has no initial state 1000"),
     ],
 )
-def test_what_a_combination_cannot_be_played_with_is_named(combined, tmp_path, words, message):
+def test_what_a_combination_cannot_be_played_with_is_named(at_table, tmp_path, words, message):
     video = ["--video", str(tmp_path / "a.mp4")]
-    done = CliRunner().invoke(app, ["play", str(combined), *words, *video])
+    done = CliRunner().invoke(app, ["play", str(at_table), *words, *video])
     with pytest.raises(ValueError, match=message):
         raise done.exception or AssertionError(done.output)
 
@@ -91,7 +72,7 @@ def test_only_a_combination_is_played_in_real_time(system0):
 @pytest.mark.slow
 @pytest.mark.parametrize("system", [2, 1, 0])
 def test_killing_a_process_of_the_command_ends_in_a_safe_stop_that_is_logged(
-    combined, tmp_path, system
+    at_table, tmp_path, system
 ):
     log = tmp_path / "log.jsonl"
 
@@ -99,7 +80,7 @@ def test_killing_a_process_of_the_command_ends_in_a_safe_stop_that_is_logged(
         lines = log.read_text().splitlines() if log.exists() else []
         return {event["event"]: event for event in map(json.loads, lines)}
 
-    words = ["play", str(combined), "--task", "walk-to-table", "--real-time", "--seconds", "5"]
+    words = ["play", str(at_table), "--task", "pick-red-cube", "--real-time", "--seconds", "5"]
     command = [sys.executable, "-m", "rrf.cli", *words, "--log", str(log)]
     playing = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     try:

@@ -23,7 +23,7 @@ GROUND = (
 """Modules that every layer may import; the table leaves them out of its imports."""
 LAYERS = (
     *GROUND, "data", "envs", "networks", "policies", "storage", "algorithms", "runners",
-    "orchestra", "hierarchy", "client", "evaluation", "identity", "mlflow_store", "backup",
+    "orchestra", "client", "hierarchy", "evaluation", "identity", "mlflow_store", "backup",
     "registry", "tracking", "serving", "monitoring", "presets", "cli", "flows", "infra",
 )  # fmt: skip
 """From the bottom up: each imports only from those before it."""

@@ -132,9 +132,11 @@ class Running:
 
     def __init__(self, policy, token=None, standing=None, book=None, follow=None, **settings):
         cfg = ServingCfg(**{"port": 0, **settings})
-        reader = RequestReader(policy.signature, cfg.rename, cfg.instruction)
         version = standing.version if standing else follow[0].now.champion if follow else ""
-        player = Player(policy, reader.row, version)
+        player = policy
+        if not isinstance(policy, Player):
+            reader = RequestReader(policy.signature, cfg.rename, cfg.instruction)
+            player = Player(policy, reader.row, version)
         self.cast = Cast(player, lambda _: standing.revoked) if standing else Cast(player)
         self._beside = [standing] if standing else []
         self.server = server = PolicyServer(cfg, self.cast, token, book)

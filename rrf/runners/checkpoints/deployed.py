@@ -49,6 +49,9 @@ class Signature:
     """Switches and their default values."""
     past: Past = NOTHING
     """What of the inputs came before (`rrf.data.dataset.history`)."""
+    systems: Mapping[int, "Signature"] = dataclasses.field(default_factory=dict)
+    """Those of System 2 and System 1 of a policy in two parts, which answers the inputs of each
+    alone, too."""
 
 
 class Deployed(typing.Protocol):
