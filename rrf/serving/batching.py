@@ -86,7 +86,7 @@ class Batcher:
         self._max_batch, self._max_wait_s = max_batch, max_wait_s
         self._num_clients, self._metrics = num_clients, metrics
         self._waiting: collections.deque[_Waiting] = collections.deque()
-        self._arrived = asyncio.Event()
+        self._arrived, self._is_over = asyncio.Event(), False
 
     async def submit(self, row: Row, is_wanted: Callable[[], bool]) -> Result:
         """The answer to a row.
@@ -102,11 +102,18 @@ class Batcher:
         self._arrived.set()
         return await result
 
+    def end(self) -> None:
+        """Answer what waits, and nothing more."""
+        self._is_over = True
+        self._arrived.set()
+
     async def run(self) -> None:
-        """Answer requests until the task is cancelled."""
+        """Answer requests until `end`, or until the task is cancelled."""
         try:
             while True:
                 while not self._waiting:
+                    if self._is_over:
+                        return
                     self._arrived.clear()
                     await self._arrived.wait()
                 await self._gather()

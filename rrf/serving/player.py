@@ -102,10 +102,10 @@ class Player:
             system.start(cfg, lambda: 1, metrics, is_idle)
 
     def end(self) -> None:
-        """Answer nothing more."""
+        """Answer what waits, and nothing more."""
         for player in (self, *self.systems.values()):
-            if player._task:
-                player._task.cancel()
+            if player._batcher:
+                player._batcher.end()
 
     def acts(self, role: Role, release: str = "") -> Actor:
         """It as who acts in an episode."""

@@ -54,6 +54,25 @@ def test_requests_that_wait_together_share_batches_no_larger_than_allowed():
     assert [one.batch_size for one in results] == [2, 2, 2, 2, 1]
 
 
+def test_what_waits_when_a_policy_ends_is_answered():
+    policy = Policy()
+    policy.may_go.clear()
+
+    async def run():
+        batcher = Batcher(policy, 1, 0.0, lambda: 99, None)
+        task = asyncio.create_task(batcher.run())
+        asked = [asyncio.create_task(batcher.submit(row(x), lambda: True)) for x in range(2)]
+        await asyncio.sleep(0)  # both wait
+        batcher.end()
+        policy.may_go.set()
+        async with asyncio.timeout(60):
+            results = await asyncio.gather(*asked)
+            await task
+        return [one.actions.tolist() for one in results]
+
+    assert asyncio.run(run()) == [[0], [1]]
+
+
 def test_requests_with_other_running_chunks_wait_for_their_own_batch():
     policy, rest = Policy(), np.zeros((2, 1), np.float32)
     rows = [row(0), row(1, rest, 1), row(2), row(3, rest, 2), row(4, rest, 1)]
