@@ -112,6 +112,12 @@ class VecEnvCfg(Cfg):
         return {name: str(part) for name, part in parts.items() if part.is_dir()}
 
     @property
+    def fps(self) -> float | None:
+        """Actions per second; None if that is only known once the environment is built."""
+        known = hasattr(self, "control_hz")
+        return self.control_hz / self.action_repeat if known else None
+
+    @property
     def image_shape(self) -> tuple[int, int]:
         """Height and width of the images in pixels."""
         return self.image_size, self.image_size

@@ -19,8 +19,8 @@ import torch
 import torch.distributed as dist
 
 from rrf.config import TYPE_KEY, trust
+from rrf.envs.observations import from_plain, to_plain
 from rrf.envs.vec_env import InitialState
-from rrf.orchestra import env_role
 from rrf.orchestra.actor_role import ActorRole
 from rrf.orchestra.build_roles import build_actor, imitation_of, starting_policy
 from rrf.orchestra.weight_sync import Message
@@ -206,7 +206,7 @@ def plain_episode(episode: PlayedEpisode) -> dict[str, typing.Any]:
     assert episode.observation is not None
     return {
         "job": dataclasses.asdict(episode.job),
-        "observation": env_role.to_plain(episode.observation),
+        "observation": to_plain(episode.observation),
         "replay": {name: values.numpy() for name, values in episode.replay.items()},
         **{name: getattr(episode, name).numpy() for name in _EPISODE_TENSORS},
         **{name: getattr(episode, name) for name in (*_EPISODE_ARRAYS, *_EPISODE_FACTS)},
@@ -218,7 +218,7 @@ def played_episode(plain: dict[str, typing.Any]) -> PlayedEpisode:
     job = plain["job"]
     return PlayedEpisode(
         job=Job(job["id"], job["group"], InitialState(**job["initial_state"])),
-        observation=env_role.from_plain(plain["observation"]),
+        observation=from_plain(plain["observation"]),
         replay={name: _tensor(values) for name, values in plain["replay"].items()},
         **{name: _tensor(plain[name]) for name in _EPISODE_TENSORS},
         **{name: np.array(plain[name]) for name in _EPISODE_ARRAYS},

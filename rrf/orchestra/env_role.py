@@ -16,11 +16,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from rrf.data.schema import Observation
-from rrf.envs.observations import join, rows_of
+from rrf.envs.observations import join, rows_of, to_plain
 from rrf.envs.process.workers import built
 from rrf.envs.vec_env import InitialState, Step
-
-_AGO = "seen_steps_ago"
 
 PlainJob = tuple[int, str, int, int]  # id, task, seed, index
 
@@ -72,7 +70,7 @@ class EnvRole:
                 episodes. What `_of_ended` adds is in the results of episodes that are over.
             worked: When this call began and ended, by `time.time`, and seconds by activity.
             ids: The jobs that now wait for an action.
-            image/<camera>, state, instruction: Their observations, in the same order.
+            image/<camera>, state, instruction, …: Their observations, in the same order.
         """
         begun = self._clocks()
         for slot, job_id in list(self._running.items()):
@@ -153,23 +151,3 @@ class EnvRole:
 def solved_at_end(step: Step) -> np.ndarray:
     """Bool [B]: solved where the chunk ended."""
     return step.extras.get("success_at_end", step.success)
-
-
-def to_plain(observation: Observation) -> dict[str, typing.Any]:
-    """An observation as builtins and arrays."""
-    images = {f"image/{camera}": images for camera, images in observation.images.items()}
-    plain = images | {"state": observation.state, "instruction": observation.instruction}
-    ago = observation.seen_steps_ago
-    return plain if ago is None else plain | {_AGO: ago}
-
-
-def from_plain(plain: dict[str, typing.Any]) -> Observation:
-    """The inverse of `to_plain`."""
-    prefix = "image/"
-    images = {
-        name.removeprefix(prefix): values
-        for name, values in plain.items()
-        if name.startswith(prefix)
-    }
-    state, instruction = plain["state"], list(plain["instruction"])
-    return Observation(images, state, instruction, seen_steps_ago=plain.get(_AGO))

@@ -12,9 +12,8 @@ import torch
 from rrf.data.dataset.history import HistoryBuffer
 from rrf.data.dataset.sampling import mixed_seed
 from rrf.data.schema import Observation
-from rrf.envs.observations import digest, join, rows_of
+from rrf.envs.observations import digest, from_plain, join, rows_of
 from rrf.orchestra.dispatch import Dispatcher
-from rrf.orchestra.env_role import from_plain
 from rrf.policies.policy import Sample
 from rrf.runners.vla_rl.early_stop import EarlyStop
 from rrf.runners.vla_rl.job_sources import JobSource

@@ -18,11 +18,10 @@ import torch
 
 from rrf.data.dataset.history import HistoryBuffer, history_of
 from rrf.data.schema import Observation
-from rrf.envs.observations import join, rows_of
+from rrf.envs.observations import from_plain, join, rows_of
 from rrf.envs.process.child import ChildError
 from rrf.envs.vec_env import check_actions
 from rrf.orchestra.dispatch import Dispatcher, num_wanted
-from rrf.orchestra.env_role import from_plain
 from rrf.orchestra.env_workers import LocalProcesses, Processes, Worker
 from rrf.orchestra.game import Game, Playing
 from rrf.policies.policy import Sample

@@ -137,7 +137,7 @@ def misfits(policy: PolicyCfg, env: VecEnvCfg, tasks: Sequence[str]) -> list[str
         )
         if policy_value != env_value
     ]
-    if misfit := misfit_of(policy, env.chunk_length):
+    if misfit := misfit_of(policy, env.chunk_length, env.fps):
         wrong.append(f"the policy {misfit} (env.chunk_length)")
     wrong += [
         f"policy.cameras names '{camera}', but env.cameras has {', '.join(env.cameras) or 'none'}"

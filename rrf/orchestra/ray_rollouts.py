@@ -16,9 +16,9 @@ import ray
 import torch
 
 from rrf.data.schema import Observation
+from rrf.envs.observations import from_plain, to_plain
 from rrf.envs.process.child import ChildError
 from rrf.envs.process.workers import read_cfg
-from rrf.orchestra.env_role import from_plain, to_plain
 from rrf.orchestra.offload import Offload, tensors_of
 from rrf.orchestra.placement import Placement
 from rrf.orchestra.ray_child import RayChild, packed

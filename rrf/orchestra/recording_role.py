@@ -22,9 +22,9 @@ import numpy as np
 
 from rrf.atomic import digest_of
 from rrf.data.schema import Observation
-from rrf.envs.observations import join, rows_of
+from rrf.envs.observations import join, rows_of, to_plain
 from rrf.envs.vec_env import ExpertVecEnv, InitialState, Step
-from rrf.orchestra.env_role import EnvRole, solved_at_end, to_plain
+from rrf.orchestra.env_role import EnvRole, solved_at_end
 
 
 class RecordingRole(EnvRole):

@@ -6,6 +6,7 @@ import torch
 
 from rrf.algorithms.vla.configs import GRPOCfg, VLAPPOCfg
 from rrf.config import trust
+from rrf.envs.metaworld.configs import MetaWorldCfg
 from rrf.networks.configs import ImageEncoderCfg
 from rrf.networks.vlm.configs import ImageRuleCfg, TokenizerCfg
 from rrf.networks.vlm.mock_configs import MockBackboneCfg
@@ -143,6 +144,12 @@ def test_a_run_that_holds_features_too_long_is_refused(tmp_path):
     cfg = toy.run_cfg("", policy=POLICY.replace(feature_period=7))
     with pytest.raises(ValueError, match=r"holds features for 7 chunks .* 1.2 s old.*env.chunk"):
         check_fit(cfg)
+    slow = toy.run_cfg("", policy=POLICY.replace(control_hz=5.0))
+    slow = slow.replace(env=MetaWorldCfg(action_repeat=5))
+    with pytest.raises(
+        ValueError, match=r"trained on 5 actions per second .* executes 16 \(action"
+    ):
+        check_fit(slow)
     parent = toy.save_parent(tmp_path / "sft", POLICY)
     other = POLICY.replace(feature_width=16)
     with pytest.raises(ValueError, match=r"does not have the architecture .*age_encoder"):

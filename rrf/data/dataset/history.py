@@ -27,6 +27,7 @@ from rrf.data.schema import History, Observation
 
 _MARK = "@"
 _SEEN = f"{_MARK}seen"
+_ROUNDING = 1e-6  # of a rate
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,12 +112,20 @@ class LooksSeldom(typing.Protocol):
         ...
 
 
-def misfit_of(policy: typing.Any, steps: int) -> str | None:
-    """Why a policy, or its config, cannot be played with an observation every `steps` steps; None
-    if it can."""
+def misfit_of(policy: typing.Any, steps: int, fps: float | None) -> str | None:
+    """Why a policy, or its config, cannot be played with an observation every `steps` steps, and
+    `fps` of them per second (None: not known yet); None if it can."""
     if misfit := past_of(policy).misfit(steps):
         return misfit
-    return policy.held_too_long(steps) if isinstance(policy, LooksSeldom) else None
+    if not isinstance(policy, LooksSeldom):
+        return None
+    hz = policy.control_hz  # 0: the dataset's, not known yet
+    if hz and fps and abs(hz - fps) > _ROUNDING * fps:
+        return (
+            f"was trained on {hz:g} actions per second (control_hz), but the environment executes "
+            f"{fps:g} (action_repeat): commands and the ages of features would be wrong"
+        )
+    return policy.held_too_long(steps)
 
 
 def history_of(policy: typing.Any, steps: int) -> "HistoryBuffer":

@@ -14,6 +14,7 @@ import numpy as np
 
 from rrf.config import TYPE_KEY, locate, trust
 from rrf.data.schema import Observation
+from rrf.envs.observations import from_plain, to_plain
 from rrf.envs.process.child import Child, ChildError, close_all
 from rrf.envs.slots import Slots
 from rrf.envs.vec_env import InitialState, Step, VecEnv, check_actions
@@ -79,7 +80,7 @@ class WorkerVecEnv:
         )
         self._slots.begin(slots)
         merged = _merge(answers, [rows for rows, _ in rows_of_workers.values()], len(slots))
-        return _observation(merged)
+        return from_plain(merged)
 
     def step(self, actions: np.ndarray, env_ids: Sequence[int] | None = None) -> Step:
         """Execute one chunk per slot; see `VecEnv.step`."""
@@ -97,7 +98,7 @@ class WorkerVecEnv:
         merged = _merge(answers, [rows for rows, _ in rows_of_workers.values()], len(slots))
         results = (merged[name] for name in ("reward", "success", "truncated", "steps"))
         more = {name: merged.get(name) for name in _MORE}
-        step = self._slots.finish_step(slots, _observation(merged), *results, **more)
+        step = self._slots.finish_step(slots, from_plain(merged), *results, **more)
         if self.cfg.measures:
             step.extras["metrics"] = {name: merged[_METRIC + name] for name in self.cfg.measures}
         return step
@@ -142,12 +143,14 @@ class Worker:
 
     def reset(self, initial_states: Sequence[tuple[str, int, int]], env_ids: Sequence[int]) -> dict:
         """`VecEnv.reset`."""
-        return _plain(self._env.reset([InitialState(*state) for state in initial_states], env_ids))
+        return to_plain(
+            self._env.reset([InitialState(*state) for state in initial_states], env_ids)
+        )
 
     def step(self, actions: np.ndarray, env_ids: Sequence[int]) -> dict:
         """`VecEnv.step`."""
         step = self._env.step(actions, env_ids)
-        return _plain(step.observation) | {
+        return to_plain(step.observation) | {
             "reward": step.reward,
             "success": step.success,
             "truncated": step.truncated,
@@ -170,20 +173,6 @@ def read_cfg(plain: dict[str, typing.Any]) -> typing.Any:
     path = plain[TYPE_KEY]
     trust(path.partition(":")[0])
     return locate(path).from_dict(plain)
-
-
-def _plain(observation: Observation) -> dict[str, typing.Any]:
-    images = {f"image/{camera}": images for camera, images in observation.images.items()}
-    return images | {"state": observation.state, "instruction": np.array(observation.instruction)}
-
-
-def _observation(merged: dict[str, np.ndarray]) -> Observation:
-    images = {
-        name.removeprefix("image/"): values
-        for name, values in merged.items()
-        if name.startswith("image/")
-    }
-    return Observation(images, merged["state"], merged["instruction"].tolist())
 
 
 def _merge(

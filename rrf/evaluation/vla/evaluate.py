@@ -18,7 +18,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from rrf.atomic import digest_of
-from rrf.data.dataset.history import HistoryBuffer, LooksSeldom, history_of, misfit_of
+from rrf.data.dataset.history import HistoryBuffer, history_of, misfit_of
 from rrf.envs.observations import rows_of
 from rrf.envs.vec_env import InitialState, Step, VecEnv
 from rrf.evaluation.action_metrics import of_actions
@@ -139,26 +139,14 @@ def _check_fit(policy, env: VecEnv, protocol: "ProtocolCfg") -> None:
             )
     if wrong := protocol.too_short(policy.chunk_length):
         raise ValueError(f"the policy {wrong}; lower execute_steps")
-    if misfit := misfit_of(policy, protocol.execute_steps):
+    if misfit := misfit_of(policy, protocol.execute_steps, env.fps):
         raise ValueError(
             f"the policy does not fit protocol '{protocol.name}' and its execute_steps: it {misfit}"
         )
-    _check_rate(policy, env)
     if policy.action_dim not in (None, env.action_dim):
         raise ValueError(
             f"the policy has {policy.action_dim} action dimensions, but the environment has "
             f"{env.action_dim}"
-        )
-
-
-def _check_rate(policy: object, env: VecEnv) -> None:
-    """Refuse a policy that would be told wrong ages."""
-    if not isinstance(policy, LooksSeldom) or policy.feature_period == 1:
-        return
-    if policy.control_hz != env.fps:
-        raise ValueError(
-            f"the policy was trained at {policy.control_hz:g} actions per second (control_hz), but "
-            f"the environment executes {env.fps:g}: the ages of its features would be wrong"
         )
 
 

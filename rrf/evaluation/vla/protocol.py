@@ -35,7 +35,7 @@ class VLAProtocol(Protocol[ProtocolCfg]):
             wrong += misfit_conventions(trained["env"], env)
         if short := self.cfg.too_short(policy.chunk_length):
             wrong.append(short)
-        if misfit := misfit_of(policy, self.cfg.execute_steps):
+        if misfit := misfit_of(policy, self.cfg.execute_steps, env.fps):
             wrong.append(f"{misfit} (execute_steps)")
         size = tuple(policy.image_size)
         if (

@@ -36,7 +36,7 @@ class TwoWorkers:
         self.parts = [PointMassVecEnv((num_envs + 1) // 2), PointMassVecEnv(num_envs // 2)]
         self.num_envs, first = num_envs, self.parts[0]
         self.chunk_length, self.action_dim = first.chunk_length, first.action_dim
-        self.max_episode_steps = first.max_episode_steps
+        self.max_episode_steps, self.fps = first.max_episode_steps, first.fps
 
     def reset(self, initial_states, env_ids):
         return self._gather(

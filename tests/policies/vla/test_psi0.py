@@ -293,12 +293,13 @@ def test_a_player_holds_what_the_policy_saw_in_each_so_many_th_chunk():
 
 def test_a_period_beyond_the_limit_is_refused_before_anything_is_played():
     cfg = psi0(feature_period=3)
-    assert misfit_of(cfg, 5) is None  # 10 steps are 1 s
+    assert misfit_of(cfg, 5, 10) is None  # 10 steps are 1 s
     message = "holds features for 3 chunks of 6 steps .* the last time 1.2 s old"
     for policy in (cfg, cfg.build(NORM_STATS)):
         with pytest.raises(AssertionError, match=message):
-            assert misfit_of(policy, 6) is None
-    assert misfit_of(cfg.replace(control_hz=0.0), 6) is None  # not known before a training
+            assert misfit_of(policy, 6, None) is None
+    assert misfit_of(cfg.replace(control_hz=0.0), 6, 16) is None  # not known before a training
+    assert "trained on 10 actions per second" in (misfit_of(cfg, 5, 12.5) or "")
     assert not HistoryBuffer(cfg.past)
 
 
