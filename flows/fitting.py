@@ -6,7 +6,7 @@ would keep.
 """
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from rrf import workspace
 from rrf.config import first_error
@@ -16,6 +16,7 @@ from rrf.presets import resolve
 from rrf.registry import registration
 from rrf.registry.lineage_sources import environment_lineage
 from rrf.runners.checkpoints.deployable import CONTROL, described
+from rrf.runners.configs import RunnerCfg
 
 
 def check(preset: str, gate: str, model: str, overrides: Iterable[str] = ()) -> None:
@@ -39,10 +40,7 @@ def check(preset: str, gate: str, model: str, overrides: Iterable[str] = ()) -> 
     protocol.check_kind(cfg.policy_kind, f"what {preset} trains")
     lineage = environment_lineage(cfg.to_dict()["env"])
     registration.check_task(model, lineage)
-    if "mlflow" not in cfg.trackers:
-        raise ValueError(
-            f"trackers is {cfg.trackers}; every version belongs to an MLflow run, so add mlflow"
-        )
+    check_tracked(cfg)
     if lineage.git_revision is None:
         raise ValueError(
             f"{workspace.home()} is not a git repository with a commit, but a promotion needs one; "
@@ -51,16 +49,24 @@ def check(preset: str, gate: str, model: str, overrides: Iterable[str] = ()) -> 
     protocol.build().check_training(cfg)
 
 
-def main() -> None:
+def check_tracked(cfg: RunnerCfg) -> None:
+    """Raise ValueError if a run could not be registered, because MLflow does not know it."""
+    if "mlflow" not in cfg.trackers:
+        raise ValueError(
+            f"trackers is {cfg.trackers}; every version belongs to an MLflow run, so add mlflow"
+        )
+
+
+def or_end(check: Callable[[], None]) -> None:
     """If something does not fit, print one line to stderr and exit with code 2."""
     load_plugins()
-    preset, gate, model, *overrides = sys.argv[1:]
     try:
-        check(preset, gate, model, overrides)
+        check()
     except (ValueError, OSError, ImportError) as error:
         sys.stderr.write(f"error: {first_error(error)}\n")
         raise SystemExit(2) from None
 
 
 if __name__ == "__main__":
-    main()
+    preset, gate, model, *overrides = sys.argv[1:]
+    or_end(lambda: check(preset, gate, model, overrides))

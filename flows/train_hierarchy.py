@@ -2,6 +2,7 @@
 combination as one policy; promote it if it passes.
 """
 
+import json
 import typing
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -14,10 +15,12 @@ from pydantic import Field
 from flows import artifacts, commands, demonstrations, names, notify
 from flows.cost import Cost, Meter
 from flows.evaluate import PolicyName, run_evaluation
+from flows.fitting import check_tracked
 from flows.gate import gate_for, protocol_file
 from flows.ingest import DatasetName, bring_dataset, describe
 from flows.promote import ModelName
 from flows.steps import Word, step
+from flows.this_run import this_run
 from flows.train_vla import Overrides, by_stage, datasets_behind
 from flows.training import (
     BudgetField,
@@ -25,14 +28,18 @@ from flows.training import (
     TrainFile,
     as_words,
     conclude,
+    run_id_of,
     train,
     within_budget,
 )
 from rrf import atomic, workspace
+from rrf.envs.humanoid.whole_body_configs import WholeBodyEnvCfg
 from rrf.evaluation.gates.gate import load_gate
 from rrf.evaluation.vla.configs import ProtocolCfg
+from rrf.lineage import Lineage
 from rrf.presets import resolve
 from rrf.registry import loading, registration, versions
+from rrf.registry.lineage_sources import environment_lineage
 from rrf.run_directory import RUN, TrainingResult, write_facts
 from rrf.runners.checkpoints import checkpoint
 from rrf.runners.checkpoints.deployable import (
@@ -42,6 +49,7 @@ from rrf.runners.checkpoints.deployable import (
     deployable_digest,
     described,
     kind_of,
+    load_lineage,
 )
 
 NEW_MODEL_GATE = "configs/gates/g1-table.yaml"
@@ -78,6 +86,7 @@ def train_hierarchy(
     like: DatasetName = "g1-table-demo",
     gate: GateFile | None = None,
     model: ModelName = "g1-table",
+    body: ModelName = "g1-whole-body",
     overrides: Overrides = None,
     budget: BudgetField = None,
 ) -> dict:
@@ -99,6 +108,7 @@ def train_hierarchy(
         gate: File in configs/gates/; it names the protocol too. By default it is the gate that
             rules the model, and for a new model g1-table.yaml.
         model: Name of the model in the registry.
+        body: Name of the model that a System 0 trained here is registered as, by itself.
         overrides: Dotted overrides that begin with the stage: balance, sft or rl.
         budget: What the trainings may use together, with earlier attempts, e.g. {"gpu_hours": 8}.
     """
@@ -114,18 +124,26 @@ def train_hierarchy(
     gate = gate_for(model, gate, NEW_MODEL_GATE)
     targets = {"balance": balance, "sft": sft, "rl": rl}
     trained = {stage: (targets[stage], changes[stage]) for stage in stages}
-    protocol, results, used = check(gate, tasks or [], trained), {}, Cost()
+    protocol, results, used = check(gate, tasks or [], trained, model, body), {}, Cost()
     upper = at_hand("system1", system1, VLA) if system1 else None
-    if system0:
-        below = by_digest(at_hand("system0", system0, CONTROL))
-    else:
+    below = by_digest(at_hand("system0", system0, CONTROL)) if system0 else None
+    if dataset:
+        bring_dataset(dataset)
+    fit(
+        gate=gate,
+        upper=upper and str(upper),
+        below=below and str(below),
+        dataset=dataset,
+        like=like,
+        sft=[sft, *as_words(changes["sft"])] if upper is None else [],
+    )
+    if below is None:
         results["balance"] = train("balance", balance, changes["balance"], budget)
         used += Meter(balance, changes["balance"]).cost
+        register_system0(body, results["balance"])
         below = by_digest(Path(results["balance"].checkpoint))
     if upper is None:
-        if dataset:
-            bring_dataset(dataset)
-        else:
+        if dataset is None:
             asked = tasks or protocol.tasks
             dataset, _ = demonstrations.publish(like, below, protocol, asked, episodes)
         given = {"dataset": dataset} | changes["sft"]
@@ -146,7 +164,11 @@ def train_hierarchy(
 
 @step(name="check", task_run_name=names.of_task("check {gate}", "gate"))
 def check(
-    gate: str, tasks: Collection[str], trained: Mapping[str, tuple[str, dict]]
+    gate: str,
+    tasks: Collection[str],
+    trained: Mapping[str, tuple[str, dict]],
+    model: str,
+    body: str,
 ) -> ProtocolCfg:
     """Check before the training what would be refused after it; returns the gate's protocol.
 
@@ -154,10 +176,13 @@ def check(
         gate: File in configs/gates/.
         tasks: To be recorded.
         trained: Stage -> its preset or file, and overrides.
+        model: What the combination is registered as.
+        body: What a System 0 is registered as.
 
     Raises:
-        ValueError: If the gate judges no robot of three levels, a task is unknown, or a stage
-            trains another kind of policy, or one that the protocol cannot play.
+        ValueError: If the gate judges no robot of three levels, a task is unknown, a model is for
+            other policies, or a stage trains another kind of policy, or one that the protocol
+            cannot play.
     """
     protocol_file(gate)
     protocol = load_gate(gate).protocol
@@ -175,9 +200,38 @@ def check(
                 f"{stage} is {target}, which trains {described(cfg.policy_kind)}; give one that "
                 f"trains {described(kind)}"
             )
+        check_tracked(cfg)
         if kind == VLA:
             protocol.build().check_training(cfg)
+        else:
+            _check_balance(target, cfg, body)
+    registration.check_task(model, Lineage())
     return protocol
+
+
+def _check_balance(target: str, cfg: typing.Any, body: str) -> None:
+    if not isinstance(cfg.env, WholeBodyEnvCfg) or cfg.env.robot is not None:
+        raise ValueError(
+            f"balance is {target}, which trains no System 0 of a G1; give one whose env is a "
+            "WholeBodyEnvCfg without another robot, e.g. g1-whole-body-ppo"
+        )
+    registration.check_task(body, environment_lineage(cfg.env.to_dict()))
+
+
+@step(name="fit", task_run_name="check that the systems fit")
+def fit(**given: typing.Any) -> None:
+    """Check before the training that the systems fit; see `flows.systems_fit`."""
+    commands.module("fit", "flows.systems_fit", json.dumps(given))
+
+
+@step(name="register", task_run_name="register {model}")
+def register_system0(model: str, policy: TrainingResult) -> str:
+    """Register a System 0 by itself; returns its version. So the lineage of a combination leads to
+    a version of it. Its own gate judges it whenever somebody asks.
+    """
+    lineage = load_lineage(policy.checkpoint)
+    run_id = run_id_of(policy)
+    return registration.register(policy.checkpoint, model, run_id, lineage, flow_run=this_run())
 
 
 def _brought(protocol: ProtocolCfg) -> Collection[str]:

@@ -81,13 +81,26 @@ def register(
     model: str, policy: TrainingResult, evaluation: str, lineage: Lineage, gate: str
 ) -> str:
     """Register the checkpoint with its evaluation; a known checkpoint gets no second version."""
-    assert policy.run_id is not None  # `conclude` has refused such a policy
     progress.reporter("registry")(f"registering {model}")
     version = registration.register(
-        policy.checkpoint, model, policy.run_id, lineage, evaluation, this_run(), gate
+        policy.checkpoint, model, run_id_of(policy), lineage, evaluation, this_run(), gate
     )
     artifacts.show_version(model, version, lineage, Path(evaluation))
     return version
+
+
+def run_id_of(policy: TrainingResult) -> str:
+    """The MLflow run of a training.
+
+    Raises:
+        ValueError: If it has none.
+    """
+    if policy.run_id is None:
+        raise ValueError(
+            f"{run_of(Path(policy.checkpoint))} was trained without MLflow, and a version belongs "
+            "to an MLflow run; move it away, or train with another seed"
+        )
+    return policy.run_id
 
 
 def conclude(
@@ -113,12 +126,7 @@ def conclude(
             MLflow run.
     """
     policy = list(training.values())[-1]
-    if policy.run_id is None:
-        run_dir = run_of(Path(policy.checkpoint))
-        raise ValueError(
-            f"{run_dir} was trained without MLflow, and a version belongs to an MLflow run; move "
-            "it away, or train with another seed"
-        )
+    run_id_of(policy)
     evaluation, verdict = evaluate_and_judge(policy, gate, model, lineage, before)
     version = register(model, policy, evaluation, lineage, gate)
     name_version(model, version)

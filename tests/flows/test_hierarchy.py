@@ -1,18 +1,26 @@
 """The flow `train-hierarchy`: what it refuses, and all of it, tiny, on a server and a worker."""
 
+import dataclasses
 import json
+import shutil
 
 import pytest
 
-from flows import train_hierarchy
+from flows import systems_fit, train_hierarchy
 from flows.train_hierarchy import STAGES, at_hand, check
+from rrf.data.conversion.dataset_cfg import load_dataset_cfg
+from rrf.data.dataset import layout
+from rrf.data.schema import joined_units
+from rrf.runners.checkpoints.control import INTERFACE
 from rrf.runners.checkpoints.deployable import CONTROL, VLA
 from tests.flows.conftest import Checkout, as_words
+from tests.hierarchy.conftest import system0  # noqa: F401 (a fixture)
 from tests.registry.conftest import (
     empty_store,  # noqa: F401 (a fixture of `home`)
     home,  # noqa: F401 (a fixture)
     make_checkpoint,
     write_gate,
+    write_json,
 )
 from tests.repository.structure import ROOT
 
@@ -70,6 +78,18 @@ OVERRIDES = {
         ({"gate": "configs/gates/t.yaml", "system0": "vla"}, "system0 is vla, a policy that sees"),
         ({"gate": "configs/gates/t.yaml", "system1": "body"}, "system1 is body, a state-based"),
         ({"gate": "configs/gates/t.yaml", "system0": "gone"}, r"gone. is neither a checkpoint"),
+        ({"balance": "cartpole-ppo"}, "balance is cartpole-ppo, which trains no System 0 of a G1"),
+        ({"overrides": {"balance.trackers": ["tensorboard"]}}, "so add mlflow"),
+        ({"body": "a b"}, "model name 'a b' may contain only"),
+        ({"model": "a b"}, "model name 'a b' may contain only"),
+        (
+            {"sft": "qwen3vl-laptop", "overrides": {"sft.policy.chunk_length": 5}},
+            r"not a policy in two parts; e\.g\. psi0-g1",
+        ),
+        ({"like": "g1"}, "dataset g1: .*System 1 sends"),
+        ({"dataset": "km"}, r"dataset km: System 1 sends vx \(km/h, .*\(m/s, .*units differ"),
+        ({"dataset": "slow"}, r"dataset slow: .* trained on 20 actions per second .* executes 10"),
+        ({"dataset": "jumps"}, r"dataset jumps: System 1 sends vz .* which System 0 does not take"),
     ],
 )
 def test_what_cannot_end_well_is_refused_before_anything_is_trained(
@@ -83,13 +103,47 @@ def test_what_cannot_end_well_is_refused_before_anything_is_trained(
     (home / "configs/protocols/touching.yaml").write_text(PROTOCOL)
     make_checkpoint(home / "vla", kind=VLA)
     make_checkpoint(home / "body", kind=CONTROL)
+    write_dataset(home, "km", units={"vx": "km/h"})
+    write_dataset(home, "slow", fps=20)
+    write_dataset(home, "jumps", names={"vx": "vz"})
     monkeypatch.chdir(home)
     for name, task in (("check", check), ("at_hand", at_hand)):
         monkeypatch.setattr(train_hierarchy, name, task.fn)
+    monkeypatch.setattr(train_hierarchy, "fit", systems_fit.check)
+    monkeypatch.setattr(train_hierarchy, "bring_dataset", lambda name: None)
     monkeypatch.setattr(train_hierarchy, "train", lambda *_: pytest.fail("began to train"))
     usual = {"gate": str(ROOT / "configs/gates/g1-table.yaml"), "model": "walker"}
     with pytest.raises(ValueError, match=message):
         train_hierarchy.train_hierarchy.fn(**usual | given)
+
+
+def write_dataset(home, name, units=None, names=None, **changes):  # noqa: F811
+    """What a published dataset says of itself: that of g1-table-demo, changed."""
+    schema = load_dataset_cfg("g1-table-demo").schema()
+    action = [(names or {}).get(one, one) for one in schema.action.names]
+    kinds = [(units or {}).get(n, u) for n, u in zip(action, schema.action.units, strict=True)]
+    vector = dataclasses.replace(schema.action, names=tuple(action), unit=joined_units(kinds))
+    schema = dataclasses.replace(schema, action=vector, **changes)
+    info = {key: 1 for key in layout._INFO_KEYS}
+    info |= {"codebase_version": layout.VERSION, "fps": schema.fps}
+    write_json(
+        home / f"datasets/{name}/meta/info.json",
+        info | {"features": layout.features_of(schema, "image")},
+    )
+
+
+def test_a_given_system_0_takes_what_the_dataset_has(system0, tmp_path):  # noqa: F811
+    given = {"gate": "configs/gates/g1-table.yaml", "upper": None, "dataset": None}
+    given |= {"like": "g1-table-demo", "sft": ["psi0-g1-table"]}
+    systems_fit.check(below=str(system0), **given)
+    copy = shutil.copytree(system0, tmp_path / "system0")
+    file = copy / INTERFACE
+    file.write_text(file.read_text().replace('"m/s"', '"km/h"'))
+    with pytest.raises(ValueError, match=r"demo: .* sends vx \(m/s, .*takes vx \(km/h, .*units"):
+        systems_fit.check(below=str(copy), **given)
+    file.write_text(file.read_text().replace("left_knee_joint", "left_shin_joint"))
+    with pytest.raises(ValueError, match=r"is no System 0 of this robot: .*left_shin_joint"):
+        systems_fit.check(below=str(copy), **given)
 
 
 def test_the_stages_of_a_run_are_those_that_are_not_given():
@@ -121,6 +175,7 @@ def test_three_systems_are_trained_joined_judged_and_replaced(live: Checkout):
     shown = live.run("rrf", "models", "lineage", "walker@champion")
     for said in ("sees by the System 2", "acts by the System 1", "stands by the System 0"):
         assert said in shown
+    assert "registered as g1-whole-body version 1" in shown
     for said in ("g1-whole-body-ppo, seed 0", "psi0-g1-table-grpo, seed", "dataset g1-table-demo-"):
         assert said in shown
     evaluation = newest_evaluation(live)
