@@ -13,6 +13,8 @@ from pathlib import Path
 
 TAG = "lineage."
 """Prefix of the tags of runs and versions that hold a lineage."""
+SYSTEMS = ("system2_checkpoint", "system1_checkpoint", "system0_checkpoint")
+"""Facts that name the artifacts of which a robot in three levels was joined."""
 REQUIRED = ("dataset_md5", "git_revision", "validation")
 REQUIRED_WITHOUT_DATASET = ("environment.task", "environment.config_digest", "git_revision")
 

@@ -16,7 +16,7 @@ By `configs/retention.yaml` (`rrf.registry.retention`), old versions that nothin
 videos, are let go of as well:
 
 version       it is one of the newest, was ever champion, is revoked, waits for approvals, has an
-              alias, or one that is kept was trained from it
+              alias, or one that is kept was trained or joined from it
 videos        a champion had the checkpoint that they show, or the run that they are of
 
 Whatever is younger than a given age is kept too, since it may be about to be registered, and so are
@@ -41,7 +41,7 @@ from rrf.mlflow_store import artifacts
 from rrf.registry import ledger as ledgers
 from rrf.registry import listing, packaging, retention
 from rrf.registry.client import connect
-from rrf.registry.retention import PARENT, RetentionCfg
+from rrf.registry.retention import ORIGINS, RetentionCfg
 from rrf.registry.versions import CHECKPOINT_DIGEST, Version, versions_of
 from rrf.run_directory import RUN, UNSENT, read_facts
 from rrf.runners.checkpoints.deployable import deployable_digest
@@ -50,13 +50,6 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 _DAY_S = 86_400.0
-_ORIGINS = (
-    PARENT,
-    "lineage.system0_checkpoint",
-    "lineage.system2_checkpoint",
-    "lineage.system1_checkpoint",
-)
-"""Tags of a version with digests of checkpoints that it was joined from or trained from."""
 _BUSY = "{} is being used by another process"
 
 
@@ -97,7 +90,7 @@ def find(older_than_s: float | None = None, policy: RetentionCfg | None = None) 
     changes = [entry for ledger in read.values() for entry in ledger.entries]
     champions = {entry.checkpoint_digest or "" for entry in changes} - {""}
     digests = champions | {version.checkpoint_digest for version in kept} - {""}
-    digests |= {v.tags[key] for v in kept for key in _ORIGINS if key in v.tags}
+    digests |= {v.tags[key] for v in kept for key in ORIGINS if key in v.tags}
     run_ids = {version.run_id for version in kept}
     leftovers = [
         *_runs(run_ids, digests, before("run")),

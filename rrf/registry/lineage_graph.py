@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from rrf.identity import trust
 from rrf.identity.trust import ModelTrustCfg
-from rrf.lineage import facts_in
+from rrf.lineage import SYSTEMS, facts_in
 from rrf.registry import changes, listing, signatures, versions
 from rrf.registry.entries import Entry
 from rrf.registry.ledger import Ledger
@@ -36,13 +36,8 @@ _OTHERS = (
     ("teacher_checkpoint", "taught by"),
 )
 """Fact of a lineage that names another checkpoint, and how the policy stands on it."""
-_SYSTEM0 = "system0_checkpoint"
-_SYSTEMS = (
-    ("system2_checkpoint", "sees by the System 2"),
-    ("system1_checkpoint", "acts by the System 1"),
-    (_SYSTEM0, "stands by the System 0"),
-)
-"""The same for the artifacts that a policy was joined from."""
+_BY_SYSTEM = ("sees by the System 2", "acts by the System 1", "stands by the System 0")
+"""The same for `SYSTEMS`."""
 _LONGEST_CHAIN = 50  # of trainings, one from another
 _SHOWN = 12
 _COSTS = (
@@ -124,7 +119,7 @@ def of_run(client: "MlflowClient", version: Version) -> Graph:
 
 def _add_trainings(client: "MlflowClient", graph: Graph, version: Version) -> None:
     facts = facts_in(version.tags)
-    is_joined = any(facts.get(key) for key, _ in _SYSTEMS)
+    is_joined = any(map(facts.get, SYSTEMS))
     how = "joined by" if is_joined else "trained by"
     run = _add_run(client, graph, graph.root, how, version.run_id)
     _add_foundations(client, graph, run, facts)
@@ -225,7 +220,7 @@ def stands(
             return ""
         reasons.append(f"commit {facts['git_revision'][:_SHOWN]}")
     if checkpoint:
-        own = (digest, *(facts.get(key, "") for key, _ in _SYSTEMS))
+        own = (digest, *(facts.get(key, "") for key in SYSTEMS))
         if not (fitting := [each for each in own if each.startswith(checkpoint)]):
             return ""
         reasons.append(f"checkpoint {fitting[0][:_SHOWN]}")
@@ -311,7 +306,7 @@ def _add_foundations(
     for key, how in _OTHERS:
         if digest := facts.get(key):
             _add_training_of(client, graph, child, how, digest, depth)
-    if any(facts.get(key) for key, _ in _SYSTEMS):
+    if any(map(facts.get, SYSTEMS)):
         _add_systems(client, graph, child, facts, depth)
 
 
@@ -338,14 +333,17 @@ def _add_systems(
     before has made: joining them has compared their weights.
     """
     versions = listing.versions()
-    for key, how in _SYSTEMS:
+    for key, how in zip(SYSTEMS, _BY_SYSTEM, strict=True):
         if not (digest := facts.get(key)):
             continue
         names = [f"{v.name} version {v.version}" for v in versions if v.checkpoint_digest == digest]
         shown = {"registered as": ", ".join(names)} if names else {}
         whole, made = digest, "trained by"
         if run_of_checkpoint(client, digest) is None:
-            whole, made = "" if key == _SYSTEM0 else facts.get("parent_checkpoint", ""), "part of"
+            whole, made = (
+                "" if key == SYSTEMS[-1] else facts.get("parent_checkpoint", ""),
+                "part of",
+            )
             shown |= {} if whole else {"run": "not in this store"}
         id = graph.add(child, how, _checkpoint_node(digest, shown))
         if whole:

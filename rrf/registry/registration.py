@@ -14,7 +14,7 @@ from rrf.config import read_yaml
 from rrf.envs.configs import task_id
 from rrf.evaluation.protocols.files import parse_protocol
 from rrf.evaluation.results import Evaluation
-from rrf.lineage import TAG, Lineage
+from rrf.lineage import SYSTEMS, TAG, Lineage
 from rrf.mlflow_store import store
 from rrf.mlflow_store.flow_run import FlowRun
 from rrf.registry import cards, changes, evidence, packaging, rules, signatures
@@ -108,7 +108,7 @@ def _with_origins(lineage: Lineage, written: Lineage) -> Lineage:
     """A lineage of data, with what training wrote to the checkpoint about what it started from."""
     names = (
         *("parent_checkpoint", "teacher_checkpoint", "published", "imported_from"),
-        *("system2_checkpoint", "system1_checkpoint", "system0_checkpoint"),
+        *SYSTEMS,
     )
     origins = {name: getattr(written, name) for name in names if getattr(lineage, name) is None}
     return lineage.replace(**origins)
@@ -197,16 +197,8 @@ def imported_run(checkpoint: str | Path) -> str:
 
     It stands for the import, so that a version has a run to which its files belong.
     """
-    client, digest = connect(), deployable_digest(checkpoint)
-    experiment = store.experiment_id(client, IMPORTED)
-    with_digest = f"tags.`{_IMPORTED_DIGEST}` = '{digest}'"
-    runs = client.search_runs([experiment], with_digest, max_results=1)
-    if runs:
-        return runs[0].info.run_id
-    name = f"{Path(checkpoint).resolve().name}, {digest[:8]}"
-    run = client.create_run(experiment, tags={_IMPORTED_DIGEST: digest}, run_name=name)
-    client.set_terminated(run.info.run_id)
-    return run.info.run_id
+    name = f"{Path(checkpoint).resolve().name}, {deployable_digest(checkpoint)[:8]}"
+    return _run_without_training(checkpoint, IMPORTED, _IMPORTED_DIGEST, name, {})
 
 
 def joined_run(checkpoint: str | Path) -> str:
@@ -215,18 +207,23 @@ def joined_run(checkpoint: str | Path) -> str:
 
     The run has the lineage of the policy, which names what it was joined from.
     """
+    lineage, flow_run = load_lineage(checkpoint), FlowRun.from_environment()
+    parts = [digest[:8] for name in SYSTEMS if (digest := getattr(lineage, name))]
+    tags = lineage.tags() | (flow_run.tags() if flow_run else {})
+    name = f"joined {' '.join(parts)}"
+    return _run_without_training(checkpoint, JOINED, CHECKPOINT_DIGEST, name, tags)
+
+
+def _run_without_training(
+    checkpoint: str | Path, experiment: str, key: str, name: str, tags: dict[str, str]
+) -> str:
+    """The run of an experiment whose tag `key` has the digest of a checkpoint; made if there is
+    none."""
     client, digest = connect(), deployable_digest(checkpoint)
-    experiment = store.experiment_id(client, JOINED)
-    same = f"tags.`{CHECKPOINT_DIGEST}` = '{digest}'"
-    if runs := client.search_runs([experiment], same, max_results=1):
+    id = store.experiment_id(client, experiment)
+    if runs := client.search_runs([id], f"tags.`{key}` = '{digest}'", max_results=1):
         return runs[0].info.run_id
-    lineage = load_lineage(checkpoint)
-    parts = (lineage.system2_checkpoint, lineage.system1_checkpoint, lineage.system0_checkpoint)
-    name = f"joined {' '.join(part[:8] for part in parts if part)}"
-    tags = lineage.tags() | {CHECKPOINT_DIGEST: digest}
-    if flow_run := FlowRun.from_environment():
-        tags |= flow_run.tags()
-    run = client.create_run(experiment, tags=tags, run_name=name)
+    run = client.create_run(id, tags=tags | {key: digest}, run_name=name)
     client.set_terminated(run.info.run_id)
     return run.info.run_id
 

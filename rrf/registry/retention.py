@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from rrf import atomic, workspace
 from rrf.config import Cfg, configclass, did_you_mean, first_error, read_yaml
+from rrf.lineage import SYSTEMS, TAG
 from rrf.registry import ledger as ledgers
 from rrf.registry.versions import Version, versions_of
 
@@ -30,7 +31,8 @@ KINDS = (
     *("logged model", "deleted run"),
 )
 """What `rrf gc` lists when nothing refers to it (`rrf.registry.garbage`)."""
-PARENT = "lineage.parent_checkpoint"
+ORIGINS = tuple(f"{TAG}{name}" for name in ("parent_checkpoint", *SYSTEMS))
+"""Tags of a version with digests of checkpoints that it was trained from or joined from."""
 
 
 @configclass
@@ -102,8 +104,9 @@ def dispensable(
     ]
     ahead = [*kept]
     while ahead:
-        parent = ahead.pop().tags.get(PARENT)
-        more = [v for v in versions if v.checkpoint_digest == parent and v not in kept]
+        tags = ahead.pop().tags
+        origins = [tags[key] for key in ORIGINS if key in tags]
+        more = [v for v in versions if v.checkpoint_digest in origins and v not in kept]
         kept += more
         ahead += more
     return [version for version in versions if version not in kept]

@@ -66,8 +66,8 @@ def test_what_a_kept_version_was_trained_from_stays(home, add, client):
         add(seed)
     promotion.promote(NAME, "5")
     digest = {v.version: v.checkpoint_digest for v in listing.versions(NAME)}
-    client.set_model_version_tag(NAME, "5", retention.PARENT, digest["3"])
-    client.set_model_version_tag(NAME, "3", retention.PARENT, digest["1"])
+    client.set_model_version_tag(NAME, "5", retention.ORIGINS[0], digest["3"])
+    client.set_model_version_tag(NAME, "3", retention.ORIGINS[-1], digest["1"])
     assert listed("version", keeping(1)) == [f"{NAME}/2", f"{NAME}/4"]
 
 
