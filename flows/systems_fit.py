@@ -14,10 +14,11 @@ from flows.fitting import or_end
 from rrf import workspace
 from rrf.data.conversion.dataset_cfg import load_dataset_cfg
 from rrf.data.dataset.layout import read_info, schema_of
+from rrf.envs.humanoid import scene
 from rrf.envs.humanoid.command import COMMAND
 from rrf.evaluation.gates.gate import load_gate
 from rrf.hierarchy import combination
-from rrf.hierarchy.interfaces import check_fits, sent_by
+from rrf.hierarchy.interfaces import check_fits, sent_by, taken_by
 from rrf.policies.vla.psi0_configs import Psi0PolicyCfg
 from rrf.presets import resolve
 
@@ -46,7 +47,7 @@ def check(
     """
     takes = {signal.name: signal for signal in COMMAND}
     if below:
-        takes = combination.taken_at_the_table(Path(below))
+        takes = taken_by(below, scene.JOINTS)
     if upper:
         check_fits(sent_by(combination.upper_policy(Path(upper)), {}), takes)
         return

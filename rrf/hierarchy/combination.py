@@ -13,8 +13,6 @@ from pathlib import Path
 
 from rrf import atomic
 from rrf.envs.humanoid import scene
-from rrf.envs.humanoid.balancer import check_interface
-from rrf.envs.humanoid.command import Signal
 from rrf.hierarchy.configs import HierarchyCfg, SystemCfg
 from rrf.hierarchy.interfaces import check_fits, sent_by, taken_by
 from rrf.lineage import Lineage
@@ -37,9 +35,8 @@ def combine(upper: Path, system0: Path, out: Path) -> Path:
         ValueError: If the upper one is not a whole policy in two parts, if what it sends is not
             what System 0 takes, or if a file is missing, changed or unlisted.
     """
-    sent = sent_by(upper_policy(upper), {})
+    check_fits(sent_by(upper_policy(upper), {}), taken_by(system0, scene.JOINTS))
     load_control_policy(system0)  # its files are whole
-    check_fits(sent, taken_at_the_table(system0))
     lineage = _lineage_of(upper).replace(system0_checkpoint=deployable_digest(system0))
     facts = {k: v for k, v in atomic.read_manifest(upper).items() if k != "files"}
     with atomic.directory(out) as root:
@@ -66,20 +63,6 @@ def upper_policy(path: Path) -> Psi0PolicyCfg:
     policy.require_system1()
     policy.require_system2()
     return policy
-
-
-def taken_at_the_table(system0: Path) -> dict[str, Signal]:
-    """What a G1 with hands takes whose System 0 is in a checkpoint.
-
-    Raises:
-        ValueError: If it is no System 0, one of another robot, or does not say units and frames.
-    """
-    interface = load_interface(system0)
-    try:
-        check_interface(interface)
-    except ValueError as error:
-        raise ValueError(f"{system0} is no System 0 of this robot: {error}") from error
-    return taken_by(interface, scene.JOINTS)
 
 
 def _lineage_of(upper: Path) -> Lineage:

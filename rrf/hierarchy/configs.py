@@ -6,6 +6,7 @@ from rrf.config import Cfg, configclass, did_you_mean, require_not_negative, req
 from rrf.envs.humanoid import command
 
 _WHOLE = 1e-6  # how far a ratio of rates may be from a whole number
+_MOST_TICKS = 1000  # of a rate that an error proposes
 
 
 @configclass
@@ -91,10 +92,17 @@ class HierarchyCfg(Cfg):
 
 
 def _require_divides(slow: str, slow_hz: float, fast: str, fast_hz: float) -> None:
-    ratio = fast_hz / slow_hz
-    if round(ratio) < 1 or abs(ratio - round(ratio)) > _WHOLE:
-        nearest = fast_hz / max(round(ratio), 1)
+    if not _divides(slow_hz, fast_hz):
+        typed = (float(f"{fast_hz / n:g}") for n in range(1, _MOST_TICKS))
+        nearest = min(
+            (hz for hz in typed if _divides(hz, fast_hz)), key=lambda hz: abs(hz - slow_hz)
+        )
         raise ValueError(
             f"{slow} is {slow_hz:g} and {fast} is {fast_hz:g}, of which the first does not divide "
             f"the second; e.g. {slow}={nearest:g}"
         )
+
+
+def _divides(slow_hz: float, fast_hz: float) -> bool:
+    ratio = fast_hz / slow_hz
+    return round(ratio) >= 1 and abs(ratio - round(ratio)) <= _WHOLE

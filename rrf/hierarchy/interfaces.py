@@ -3,13 +3,16 @@
 import dataclasses
 import typing
 from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 
 from rrf.config import did_you_mean
 from rrf.envs.humanoid import command
+from rrf.envs.humanoid.balancer import check_interface
 from rrf.envs.humanoid.command import Signal
+from rrf.runners.checkpoints.control import load_interface
+from rrf.runners.checkpoints.deployable import CONTROL, described, kind_of
 
 if typing.TYPE_CHECKING:
-    from rrf.envs.control_env import Interface
     from rrf.policies.vla.psi0_configs import Psi0PolicyCfg
 
 
@@ -42,16 +45,26 @@ def sent_by(policy: "Psi0PolicyCfg", frames: Mapping[str, str]) -> list[Sent]:
     return [Sent(name, unit, frames.get(name)) for name, unit in named]
 
 
-def taken_by(interface: "Interface", robot_joints: Collection[str]) -> dict[str, Signal]:
-    """What System 0 takes, and what the joints of the robot take that it does not drive.
+def taken_by(system0: str | Path, robot_joints: Collection[str]) -> dict[str, Signal]:
+    """What a System 0 takes, and what the joints of its robot, a G1, take that it does not drive.
 
     Args:
-        interface: System 0's.
+        system0: Its checkpoint.
         robot_joints: All joints of the robot that have a motor.
 
     Raises:
-        ValueError: If System 0 does not say units and frames of its command.
+        ValueError: If it is no System 0, one of another robot, or does not say units and frames of
+            its command.
     """
+    if (kind := kind_of(system0)) != CONTROL:
+        raise ValueError(
+            f"{system0} is {described(kind)}, no System 0; train one: rrf train g1-whole-body-ppo"
+        )
+    interface = load_interface(system0)
+    try:
+        check_interface(interface)
+    except ValueError as error:
+        raise ValueError(f"{system0} is no System 0 of this robot: {error}") from error
     signals = interface.robot.get("command_signals")
     if not signals:
         raise ValueError(

@@ -25,6 +25,7 @@ from rrf.hierarchy.systems import Remote, RemoteBalancer, System1, System2, plai
 from rrf.policies.vla.psi0_configs import Psi0PolicyCfg
 from rrf.runners.checkpoints import checkpoint
 from rrf.runners.checkpoints.control import load_interface
+from rrf.runners.checkpoints.deployable import VLA, described, kind_of
 
 _LATE_S = 0.002  # a tick counts as late when it begins so long after its time
 
@@ -60,18 +61,21 @@ def check(cfg: HierarchyCfg, robot_joints: Collection[str]) -> Psi0PolicyCfg:
     Raises:
         ValueError: If not; the message says what differs.
     """
-    policy, interface = _system1(cfg), load_interface(cfg.system0.policy)
-    check_fits(sent_by(policy, cfg.frames), taken_by(interface, robot_joints))
+    policy, takes = _system1(cfg), taken_by(cfg.system0.policy, robot_joints)
+    interface = load_interface(cfg.system0.policy)
+    check_fits(sent_by(policy, cfg.frames), takes)
     _check_rates(cfg, policy, interface)
     return policy
 
 
 def _system1(cfg: HierarchyCfg) -> Psi0PolicyCfg:
-    policy = checkpoint.deployed_cfg(cfg.system1.policy)
+    path = cfg.system1.policy
+    policy = checkpoint.deployed_cfg(path) if kind_of(path) == VLA else None
     if not isinstance(policy, Psi0PolicyCfg):
+        what = type(policy).__name__ if policy else described(kind_of(path))
         raise ValueError(
-            f"system1.policy {cfg.system1.policy} is a {type(policy).__name__}, which is not in "
-            "two parts; train a Psi0PolicyCfg (preset psi0-laptop)"
+            f"system1.policy {path} is not in two parts ({what}); train a Psi0PolicyCfg (preset "
+            "psi0-laptop)"
         )
     policy.require_system1()
     return policy

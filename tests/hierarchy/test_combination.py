@@ -106,6 +106,8 @@ def test_a_policy_without_two_parts_or_without_a_system_0_is_refused(upper, syst
     with pytest.raises(ValueError, match="has no System 0; combine it with one"):
         combination.system0_of(upper)
     system2, _ = parts.split(upper, tmp_path / "parts")
+    with pytest.raises(ValueError, match="is a policy that sees images, no System 0; train one"):
+        combination.combine(upper, upper, tmp_path / "out")
     with pytest.raises(ValueError, match="System 2 alone"):
         combination.combine(system2, system0, tmp_path / "out")
 

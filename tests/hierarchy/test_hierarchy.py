@@ -1,8 +1,8 @@
 """Three systems that fit or do not fit, on one clock, and what happens when one of them is gone."""
 
-import dataclasses
 import json
 import os
+import shutil
 import signal
 
 import numpy as np
@@ -13,7 +13,7 @@ from rrf.hierarchy import play
 from rrf.hierarchy.configs import HierarchyCfg, SystemCfg
 from rrf.hierarchy.interfaces import Sent, check_fits, taken_by
 from rrf.hierarchy.runtime import Runtime, Simulated
-from rrf.runners.checkpoints.control import load_interface
+from rrf.runners.checkpoints.control import INTERFACE
 from tests.hierarchy.conftest import SENDS, arm, look, written
 
 
@@ -172,8 +172,8 @@ def test_on_a_real_clock_each_system_is_a_process(cfg, robot):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"system1": SystemCfg(hz=15.0)}, r"system1\.hz is 15 and system0\.hz is 50, of which"),
-        ({"system2": SystemCfg(hz=3.0)}, r"system2\.hz is 3 and system0\.hz is 50, .*=2\.94"),
+        ({"system1": SystemCfg(hz=15.0)}, r"system1\.hz is 15 and system0\.hz is 50, of .*=12\.5 "),
+        ({"system2": SystemCfg(hz=3.0)}, r"system2\.hz is 3 and system0\.hz is 50, .*=3\.125 "),
         ({"chunk_hz": 30.0}, "chunk_hz is 30 and system0"),
         ({"system1": SystemCfg(hz=25.0)}, "does not divide"),
         ({"held": {"vz": 1.0}}, "no signal 'vz'"),
@@ -198,17 +198,33 @@ def test_bad_configs_say_what_is_allowed(change, message):
     ],
 )
 def test_what_does_not_fit_is_named_with_unit_and_frame(system0, model, robot, sent, message):
-    takes = taken_by(load_interface(system0), robot.joints)
+    takes = taken_by(system0, robot.joints)
     check_fits([Sent("height", "m")], takes)
     with pytest.raises(ValueError, match=message):
         check_fits([Sent("height", "m"), sent], takes)
 
 
-def test_a_system_0_that_does_not_say_units_is_refused(system0):
-    interface = load_interface(system0)
-    robot = {key: value for key, value in interface.robot.items() if key != "command_signals"}
-    with pytest.raises(ValueError, match="does not say units and frames"):
-        taken_by(dataclasses.replace(interface, robot=robot), ())
+@pytest.mark.parametrize(
+    ("said", "instead", "message"),
+    [
+        ("command_signals", "signals", "does not say units and frames"),
+        ("left_knee_joint", "left_shin_joint", "is no System 0 of this robot: .*left_shin_joint"),
+    ],
+)
+def test_what_a_system_0_does_not_say_or_is_not_for_is_refused(
+    system0, tmp_path, said, instead, message
+):
+    copy = shutil.copytree(system0, tmp_path / "system0")
+    file = copy / INTERFACE
+    file.write_text(file.read_text().replace(said, instead))
+    with pytest.raises(ValueError, match=message):
+        taken_by(copy, ())
+
+
+def test_a_system_1_below_is_no_system_0(cfg, robot):
+    upside = cfg.replace(system0=SystemCfg(policy=cfg.system1.policy, hz=50.0))
+    with pytest.raises(ValueError, match="is a policy that sees images, no System 0; train one"):
+        play.check(upside, robot.joints)
 
 
 def test_rates_that_the_systems_were_not_trained_for_are_refused(cfg, robot):
@@ -226,9 +242,7 @@ def test_rates_that_the_systems_were_not_trained_for_are_refused(cfg, robot):
 
 
 def test_a_policy_in_one_part_is_refused(cfg, robot, system0):
-    with pytest.raises(
-        ValueError, match=r"has no valid policy config|not in two parts|not a policy"
-    ):
+    with pytest.raises(ValueError, match=r"is not in two parts \(a state-based policy\)"):
         play.check(cfg.replace(system1=SystemCfg(policy=str(system0), hz=5.0)), robot.joints)
 
 
