@@ -36,7 +36,6 @@ _CHECKED = pydantic.ConfigDict(
     extra="forbid",
     validate_assignment=True,
     arbitrary_types_allowed=True,
-    use_attribute_docstrings=True,
     allow_inf_nan=False,
     ser_json_inf_nan="constants",
 )

@@ -5,6 +5,7 @@ take their style from the network where there is one; the report of `validation_
 """
 
 import contextlib
+import functools
 import logging
 import os
 import shutil
@@ -54,6 +55,7 @@ def remove_site(site: Path) -> None:
 
 
 def _render(context: "AbstractDataContext", pages: Path) -> None:
+    _keep_compiled_templates()
     for name in context.get_site_names():
         context.delete_data_docs_site(name)
     context.add_data_docs_site(
@@ -68,3 +70,22 @@ def _render(context: "AbstractDataContext", pages: Path) -> None:
         },
     )
     context.build_data_docs(site_names=[_SITE])
+
+
+@functools.cache
+def _keep_compiled_templates() -> None:
+    """Great Expectations would compile the same templates for each page, most of what it does."""
+    import jinja2
+    from great_expectations.render.view import view
+
+    class Kept(jinja2.BytecodeCache):
+        codes: typing.ClassVar[dict[tuple[str, str], typing.Any]] = {}
+
+        def load_bytecode(self, bucket) -> None:
+            bucket.code = self.codes.get((bucket.key, bucket.checksum))
+
+        def dump_bytecode(self, bucket) -> None:
+            self.codes[bucket.key, bucket.checksum] = bucket.code
+
+    kept = functools.partial(jinja2.Environment, bytecode_cache=Kept())
+    view.Environment = kept  # pyright: ignore[reportAttributeAccessIssue]
