@@ -16,11 +16,13 @@ import sys
 import threading
 import urllib.error
 import urllib.request
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from flows.leftovers import crash_left_task_runs
 from tests.browser import Browser, browser
 from tests.flows.conftest import Checkout
 from tests.waiting import is_running, wait_for
@@ -123,11 +125,21 @@ def with_running_task(live: Checkout, state: str) -> str:
     return task_run
 
 
+@contextlib.contextmanager
+def as_its_user(live: Checkout) -> Iterator[None]:
+    """For the block, this process asks the checkout's Prefect server, with its login."""
+    from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary_settings
+
+    login = (live.root / ".rrf/login").read_text().strip()
+    with temporary_settings({PREFECT_API_URL: live.api, PREFECT_API_AUTH_STRING: login}):
+        yield
+
+
 def test_task_runs_of_ended_flows_do_not_stay_running(live: Checkout):
     """If the flow ended a while ago: the reports of its tasks may be a little late."""
     ended, going = with_running_task(live, "CRASHED"), with_running_task(live, "RUNNING")
-    program = "from flows.leftovers import crash_left_task_runs as crash; print({})"
-    assert live.run(sys.executable, "-c", program.format("crash(), crash(0)")) == "0 1\n"
+    with as_its_user(live):
+        assert (crash_left_task_runs(), crash_left_task_runs(0)) == (0, 1)
     states = {one: live.request(f"/task_runs/{one}")["state"] for one in (ended, going)}
     assert {one: states[one]["name"] for one in states} == {ended: "Crashed", going: "Running"}
     assert states[ended]["message"] == "its flow run ended without it"
@@ -217,6 +229,13 @@ def foreign_page() -> Iterator[str]:
         server.shutdown()
 
 
+@pytest.fixture(scope="module")
+def page() -> Iterator[Browser]:
+    """A browser that was led to believe that evil.example is this machine."""
+    with browser("--host-resolver-rules=MAP evil.example 127.0.0.1") as started:
+        yield started
+
+
 def tried(page: Browser, url: str, body: dict) -> dict[str, str]:
     """What the page in the browser gets for requests and a websocket to `url`."""
     return page.run(TRY.replace("URL", json.dumps(url)).replace("BODY", json.dumps(body)))
@@ -226,24 +245,23 @@ def runs(live: Checkout) -> int:
     return len(live.flow_runs("ingest"))
 
 
-def test_a_page_of_another_port_cannot_use_prefect(live: Checkout, deployment, foreign_page):
+def test_a_page_of_another_port_cannot_use_prefect(live: Checkout, deployment, foreign_page, page):
     url = f"{live.api}/deployments/{deployment}/create_flow_run"
-    with browser() as page:
-        page.open(foreign_page)
-        assert tried(page, url, COMMAND) == REFUSED
-        assert tried(page, f"{live.api}/events/in", {}) == REFUSED
-        assert runs(live) == 0
-        page.open(live.api.replace("/api", "/v2/login"))
-        headers = {**live.login(), **live.csrf(), "content-type": "application/json"}
-        how = {"method": "POST", "headers": headers, "body": json.dumps(LATER)}
-        fetch = f"fetch('{url}', {json.dumps(how)}).then((it) => it.status)"
-        # 503: SQLite is busy and nothing was done; Prefect's own pages ask again, too
-        assert wait_for(lambda: (status := page.run(fetch)) != 503 and status) == 201
-        assert runs(live) == 1
+    page.open(foreign_page)
+    assert tried(page, url, COMMAND) == REFUSED
+    assert tried(page, f"{live.api}/events/in", {}) == REFUSED
+    assert runs(live) == 0
+    page.open(live.api.replace("/api", "/v2/login"))
+    headers = {**live.login(), **live.csrf(), "content-type": "application/json"}
+    how = {"method": "POST", "headers": headers, "body": json.dumps(LATER)}
+    fetch = f"fetch('{url}', {json.dumps(how)}).then((it) => it.status)"
+    # 503: SQLite is busy and nothing was done; Prefect's own pages ask again, too
+    assert wait_for(lambda: (status := page.run(fetch)) != 503 and status) == 201
+    assert runs(live) == 1
 
 
 def test_a_page_of_another_port_cannot_use_mlflow_although_the_browser_is_logged_in(
-    live: Checkout, foreign_page
+    live: Checkout, foreign_page, page
 ):
     """The browser sends what it knows of a server with every request to it."""
     server = f"http://127.0.0.1:{live.mlflow_port}"
@@ -252,26 +270,23 @@ def test_a_page_of_another_port_cannot_use_mlflow_although_the_browser_is_logged
     create = create.replace("URL", f"'{url}'").replace(
         "JSON", "{'content-type':'application/json'}"
     )
-    with browser() as page:
-        page.open_with_login(server, (live.root / ".rrf/login").read_text().strip())
-        assert page.run(f"{create}.then((it) => it.status)") == 200
-        page.open(foreign_page)
-        assert tried(page, url, {"name": "evil"}) == REFUSED
-        page.open(server)
-        assert page.run(create + ".then((it) => it.json()).then((it) => it.error_code)") == (
-            "RESOURCE_ALREADY_EXISTS"
-        )
-        evil = create.replace("mine", "evil")
-        assert page.run(f"{evil}.then((it) => it.status)") == 200  # it was not there yet
+    page.open_with_login(server, (live.root / ".rrf/login").read_text().strip())
+    assert page.run(f"{create}.then((it) => it.status)") == 200
+    page.open(foreign_page)
+    assert tried(page, url, {"name": "evil"}) == REFUSED
+    page.open(server)
+    assert page.run(create + ".then((it) => it.json()).then((it) => it.error_code)") == (
+        "RESOURCE_ALREADY_EXISTS"
+    )
+    evil = create.replace("mine", "evil")
+    assert page.run(f"{evil}.then((it) => it.status)") == 200  # it was not there yet
 
 
-def test_a_page_whose_name_was_made_to_lead_here_is_answered_by_no_server(live: Checkout):
+def test_a_page_whose_name_was_made_to_lead_here_is_answered_by_no_server(live: Checkout, page):
     """DNS rebinding: for the browser, page and server are the same site."""
-    rule = "--host-resolver-rules=MAP evil.example 127.0.0.1"
     for port in (live.prefect_port, live.mlflow_port):
-        with browser(rule) as page:
-            page.open(f"http://evil.example:{port}/")
-            assert "answers to 127.0.0.1 only" in page.run("document.body.innerText")
+        page.open(f"http://evil.example:{port}/")
+        assert "answers to 127.0.0.1 only" in page.run("document.body.innerText")
 
 
 ASK = r"""
@@ -303,19 +318,16 @@ def test_whoever_may_start_runs_cannot_choose_how_the_worker_starts_them(
     live: Checkout, deployment
 ):
     """A request with the login."""
-    program = (
-        "from prefect.client.orchestration import get_client\n"
-        "from prefect.exceptions import PrefectHTTPStatusError\n"
-        f"for values in ({COMMAND['job_variables']}, {{'env': {{}}}}, {{'working_dir': '/'}}):\n"
-        "    with get_client(sync_client=True) as client:\n"
-        "        ask = client.create_flow_run_from_deployment\n"
-        "        try:\n"
-        f"            ask('{deployment}', job_variables=values)\n"
-        "        except PrefectHTTPStatusError as error:\n"
-        "            print(error.response.status_code)\n"
-    )
+    from prefect.client.orchestration import get_client
+    from prefect.exceptions import PrefectHTTPStatusError
+
     before = runs(live)
-    assert live.run(sys.executable, "-c", program) == "422\n" * 3
+    for values in (COMMAND["job_variables"], {"env": {}}, {"working_dir": "/"}):
+        with as_its_user(live), get_client(sync_client=True) as client:
+            ask = client.create_flow_run_from_deployment
+            with pytest.raises(PrefectHTTPStatusError) as refused:
+                ask(uuid.UUID(deployment), job_variables=values)
+        assert refused.value.response.status_code == 422
     assert runs(live) == before
 
 

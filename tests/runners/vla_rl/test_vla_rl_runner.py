@@ -41,6 +41,12 @@ HEADS = {
 }
 
 
+def short_cfg(ppo=False, **changes):
+    """A training of few episodes, where it does not matter what is learned."""
+    groups = 24 if ppo else 6
+    return runner_cfg(ppo=ppo, num_groups=groups, max_groups=3 * groups, **changes)
+
+
 def weights(runner):
     return runner.actor.deployed_weights()
 
@@ -117,9 +123,9 @@ def test_a_flow_policy_goes_past_what_it_imitated(tmp_path, head, ppo, reach):
 
 
 def test_the_same_seed_gives_the_same_parameters(run):
-    one, other = run(runner_cfg(), "one"), run(runner_cfg(), "other")
+    one, other = run(short_cfg(), "one"), run(short_cfg(), "other")
     assert same(weights(one), weights(other))
-    assert not same(weights(one), weights(run(runner_cfg(seed=1), "third")))
+    assert not same(weights(one), weights(run(short_cfg(seed=1), "third")))
 
 
 class StopAt:
@@ -136,7 +142,7 @@ class StopAt:
 
 @pytest.mark.parametrize("ppo", [False, True], ids=["grpo", "ppo"])
 def test_a_run_that_was_stopped_anywhere_goes_on_with_the_same_bits(tmp_path, run, ppo):
-    cfg = runner_cfg(ppo=ppo)
+    cfg = short_cfg(ppo)
     whole, stops = run(cfg, "whole"), []
     for attempt in range(200):
         runner = build(cfg, tmp_path / "stopped")
@@ -209,8 +215,8 @@ def test_playing_ahead_needs_a_loss_for_it():
 
 @pytest.mark.parametrize("ppo", [False, True], ids=["grpo", "ppo"])
 def test_micro_batches_add_up_to_the_minibatch(run, ppo):
-    whole = run(runner_cfg(ppo=ppo, max_rounds=1), "whole")
-    parts = run(runner_cfg(ppo=ppo, max_rounds=1, micro_batch_size=20), "parts")
+    whole = run(short_cfg(ppo, max_rounds=1), "whole")
+    parts = run(short_cfg(ppo, max_rounds=1, micro_batch_size=20), "parts")
     for name, values in weights(whole).items():
         assert torch.allclose(values, weights(parts)[name], atol=2e-5), name
     assert not same(weights(whole), weights(parts))
@@ -226,18 +232,18 @@ def test_a_run_in_bfloat16_learns(run):
 
 
 def test_a_run_can_go_on_from_the_directory_of_another(tmp_path, run):
-    whole = run(runner_cfg(max_rounds=4), "whole")
-    run(runner_cfg(max_rounds=2), "half")
-    resumed = build(runner_cfg(max_rounds=4, resume_dir=str(tmp_path / "half")), tmp_path / "other")
+    whole = run(short_cfg(max_rounds=4), "whole")
+    run(short_cfg(max_rounds=2), "half")
+    resumed = build(short_cfg(max_rounds=4, resume_dir=str(tmp_path / "half")), tmp_path / "other")
     resumed.run()
     assert same(weights(resumed), weights(whole))
 
 
 @pytest.mark.parametrize("changes", [{"max_rounds": 3}, {"only_eval": True}], ids=str)
 def test_what_another_run_did_best_can_be_the_result(tmp_path, run, monkeypatch, changes):
-    half = run(runner_cfg(max_rounds=2), "half")
+    half = run(short_cfg(max_rounds=2), "half")
     monkeypatch.setattr(vla_rl_runner, "success_of", lambda *_: {"success": -1.0, "by_task": {}})
-    cfg = runner_cfg(max_rounds=2, resume_dir=str(half.run_dir)).replace(**changes)
+    cfg = short_cfg(max_rounds=2, resume_dir=str(half.run_dir)).replace(**changes)
     result = build(cfg, tmp_path / "other").run()
     best = Path(half.result["checkpoint"]).name
     assert result["checkpoint"] == str(tmp_path / "other" / best)
@@ -245,16 +251,16 @@ def test_what_another_run_did_best_can_be_the_result(tmp_path, run, monkeypatch,
 
 
 def test_a_run_goes_on_from_a_checkpoint_that_was_moved_alone(tmp_path, run):
-    half = run(runner_cfg(max_rounds=2), "half")
+    half = run(short_cfg(max_rounds=2), "half")
     moved = (half.run_dir / "global_step_1").rename(tmp_path / "moved")
-    cfg = runner_cfg(max_rounds=2, resume_dir=str(moved))
+    cfg = short_cfg(max_rounds=2, resume_dir=str(moved))
     other = build(cfg, tmp_path / "other")
     assert [entry["round"] for entry in other.run()["validations"]] == [2]
     assert same(weights(other), weights(half))
 
 
 def test_the_result_names_the_checkpoint_that_validated_best(run):
-    runner = run(runner_cfg(max_rounds=6, num_checkpoints_kept=1))
+    runner = run(short_cfg(max_rounds=6, num_checkpoints_kept=1))
     best = max(runner.validations, key=lambda v: (v["success"], v["round"]))
     assert runner.result["checkpoint"].endswith(f"global_step_{best['round']}")
     assert set(checkpoint.steps(runner.run_dir)) <= {best["round"], 6}
@@ -268,7 +274,7 @@ def test_a_validation_is_logged_in_its_own_round_only(tmp_path):
         def log_metrics(self, metrics, step):
             self.rounds[step] = metrics
 
-    build(runner_cfg(), tmp_path / "run").run(Logged())
+    build(short_cfg(), tmp_path / "run").run(Logged())
     validated = [step for step, row in Logged.rounds.items() if "validation/success" in row]
     assert validated == [0, 2, 4]
     assert sorted(Logged.rounds) == [0, 1, 2, 3, 4]
@@ -276,7 +282,7 @@ def test_a_validation_is_logged_in_its_own_round_only(tmp_path):
 
 def test_the_noise_of_a_round_is_that_of_its_schedule(tmp_path):
     schedule = ScheduleCfg(kind="cosine", warmup_fraction=0.0, final_factor=0.5)
-    runner = build(runner_cfg(max_rounds=3, noise_schedule=schedule), tmp_path / "run")
+    runner = build(short_cfg(max_rounds=3, noise_schedule=schedule), tmp_path / "run")
     factors = []
     runner.run(on_progress=lambda p: factors.append(runner.actor.policy.head.noise_factor))
     assert factors == pytest.approx([1.0, 0.75, 0.5])
@@ -398,7 +404,7 @@ def test_the_critic_warms_up_alone(run):
 
 
 def test_metrics_have_the_names_users_know(run):
-    metrics = run(runner_cfg(ppo=True, max_rounds=2)).metrics
+    metrics = run(short_cfg(ppo=True, max_rounds=2)).metrics
     for name in (
         *("actor/loss", "actor/value_loss", "actor/approx_kl", "actor/pg_clipfrac"),
         *("actor/grad_norm", "rollout/returns_mean", "rollout/advantages_mean"),
