@@ -1,6 +1,7 @@
 """What holds for every test."""
 
 import contextlib
+import functools
 import gc
 import importlib.metadata
 import importlib.util
@@ -9,6 +10,7 @@ import signal
 from pathlib import Path
 
 import pytest
+import typer.main
 
 pytest_plugins = ["tests.people"]
 
@@ -16,6 +18,10 @@ pytest_plugins = ["tests.people"]
 # to a process would wait for it for ever.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# The tree of rrf's commands is built once, not by each command that tests type in this process:
+# it is most of what a short one does.
+typer.main.get_command = functools.cache(typer.main.get_command)
 
 _GL = os.environ.get("MUJOCO_GL")
 _LARGE = (
@@ -37,6 +43,12 @@ def pytest_sessionstart():
         from rrf.cli.quick_imports import distributions_of_packages
 
         importlib.metadata.packages_distributions = distributions_of_packages
+        with contextlib.suppress(ImportError):  # MLflow asks this one
+            backport = importlib.import_module("importlib_metadata")
+            backport.packages_distributions = distributions_of_packages
+        # It asks Python to look at the files of all modules, which are few by now.
+        with contextlib.suppress(ImportError):
+            importlib.import_module("wandb")
     worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
     begin = worker * 3 % len(_LARGE)
     spec = importlib.util.find_spec(_LARGE[begin].partition(".")[0])
@@ -70,3 +82,12 @@ def _no_real_time_priority():
     yield
     if os.sched_getscheduler(0) != os.SCHED_OTHER:
         os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _small_heap():
+    """Simulators search for garbage when they are closed: not also among all that was there when
+    their module began, which takes a second each time.
+    """
+    gc.collect()
+    gc.freeze()

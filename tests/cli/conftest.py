@@ -54,9 +54,10 @@ def home(tmp_path, monkeypatch) -> Iterator[Path]:
     monkeypatch.setenv("RRF_HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
+    before = set(sys.modules)
     yield tmp_path
-    for name, module in list(sys.modules.items()):
-        if (getattr(module, "__file__", None) or "").startswith(f"{tmp_path}/"):
+    for name in sys.modules.keys() - before:
+        if (getattr(sys.modules[name], "__file__", None) or "").startswith(f"{tmp_path}/"):
             del sys.modules[name]
 
 

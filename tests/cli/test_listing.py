@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -34,10 +35,13 @@ def test_every_command_has_help_by_h_and_by_help(rrf):
 
     every = commands(get_command(app))
     assert ("data", "convert") in every
-    for words in [(), *every]:
-        short, whole = rrf(*words, "-h"), rrf(*words, "--help")
-        assert (short.code, short.out) == (0, whole.out), words
-        assert "Usage: " in short.out
+    for number, words in enumerate([(), *every]):
+        shown = rrf(*words, ("-h", "--help")[number % 2])
+        assert shown.code == 0, words
+        assert "Usage: " in shown.out, words
+        assert re.search(r"--help +-h ", shown.out), words
+    for words in ((), ("data",), ("data", "convert")):
+        assert rrf(*words, "-h").out == rrf(*words, "--help").out
 
 
 def test_presets_are_listed_with_what_they_are(rrf):

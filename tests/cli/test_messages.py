@@ -46,12 +46,17 @@ def texts(tree: ast.AST) -> Iterator[tuple[int, str]]:
 
 
 @functools.cache
+def trees() -> dict[Path, ast.Module]:
+    return {path: ast.parse(path.read_text()) for path in SOURCES}
+
+
+@functools.cache
 def told() -> list[tuple[str, str]]:
     """Where, and the text of every message of the sources."""
     return [
         (f"{path.relative_to(ROOT)}:{line}", text)
-        for path in SOURCES
-        for line, text in texts(ast.parse(path.read_text()))
+        for path, tree in trees().items()
+        for line, text in texts(tree)
     ]
 
 
@@ -131,8 +136,8 @@ def test_files_in_messages_exist():
 def test_extras_that_messages_name_can_be_installed():
     known = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     named = set()
-    for path in SOURCES:
-        for node in ast.walk(ast.parse(path.read_text())):
+    for tree in trees().values():
+        for node in ast.walk(tree):
             if isinstance(node, ast.Call):
                 name = ast.unparse(node.func).rpartition(".")[2]
                 is_pydantic = name == "ConfigDict"
