@@ -1,5 +1,6 @@
 """An S3 server on 127.0.0.1 (moto's), which notes what is asked for and can vanish."""
 
+import functools
 import socket
 import threading
 from pathlib import Path
@@ -53,14 +54,14 @@ class S3Server:
     def put(self, url: str, content: bytes, **extra) -> None:
         """Write one object, and its bucket if there is none."""
         bucket, _, key = url.removeprefix("s3://").partition("/")
-        client = self._client()
+        client = self._client
         client.create_bucket(Bucket=bucket)
         client.put_object(Bucket=bucket, Key=key, Body=content, **extra)
 
     def put_in_parts(self, url: str, parts: list[bytes]) -> None:
         """Write one object by a multipart upload."""
         bucket, _, key = url.removeprefix("s3://").partition("/")
-        client, place = self._client(), {"Bucket": bucket, "Key": key}
+        client, place = self._client, {"Bucket": bucket, "Key": key}
         upload = client.create_multipart_upload(**place)["UploadId"]
         etags = [
             client.upload_part(**place, UploadId=upload, PartNumber=number, Body=part)["ETag"]
@@ -79,7 +80,7 @@ class S3Server:
 
     def delete(self, url: str) -> None:
         bucket, _, key = url.removeprefix("s3://").partition("/")
-        self._client().delete_object(Bucket=bucket, Key=key)
+        self._client.delete_object(Bucket=bucket, Key=key)
 
     def num_bytes_asked(self) -> int:
         """Total length of the ranges asked for."""
@@ -89,6 +90,7 @@ class S3Server:
             total += int(last) - int(first) + 1
         return total
 
+    @functools.cached_property
     def _client(self):
         import boto3
 

@@ -65,9 +65,13 @@ class Twice(Half):
 )
 def test_what_does_not_survive_is_seen(tmp_path, case, problem):
     trial = KillTrial(case, tmp_path)
-    survivals = [trial.survive(seed) for seed in range(3)]
-    assert all(each.kills for each in survivals)
-    assert any(problem in each.problem for each in survivals), survivals
+    survivals = []
+    for seed in range(6):
+        survivals.append(trial.survive(seed))
+        assert survivals[-1].kills
+        if problem in survivals[-1].problem:
+            return
+    pytest.fail(str(survivals))
 
 
 @pytest.mark.slow

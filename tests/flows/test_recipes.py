@@ -412,11 +412,10 @@ def test_a_port_variable_that_is_no_port_is_named(monkeypatch):
 @pytest.mark.parametrize(
     "module",
     [
-        "train_vla",
-        "nightly_benchmark",
+        "promote",
         *(
             pytest.param(name, marks=pytest.mark.slow)
-            for name in ("train_locomotion", "train_offline", "promote")
+            for name in ("nightly_benchmark", "train_locomotion", "train_offline", "train_vla")
         ),
     ],
 )
@@ -428,7 +427,7 @@ def test_a_flow_that_judges_loads_the_installed_plugins(module, tmp_path):
     (tmp_path / "plugin.py").write_text("def register():\n    print('registered')\n")
     path = os.pathsep.join([str(tmp_path), str(Path(__file__).parents[2])])
     done = subprocess.run(
-        [sys.executable, "-c", "import flows.promote"],
+        [sys.executable, "-c", f"import flows.{module}"],
         env=os.environ | {"PYTHONPATH": path},
         capture_output=True,
         text=True,

@@ -264,6 +264,7 @@ def test_a_full_disk_is_reported_with_the_path_and_leaves_no_dataset(
         num_workers,
         SCRIPT.replace("64]", f"64], storage='{storage}'"),
         stderr=subprocess.PIPE,
+        env=os.environ | {"PYTHONDONTWRITEBYTECODE": "1"},  # it would write half a file of it, too
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
     )
     _, errors = process.communicate()

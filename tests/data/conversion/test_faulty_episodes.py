@@ -67,8 +67,8 @@ def test_what_was_converted_is_not_converted_again_once_the_config_says_skip(raw
 @pytest.mark.parametrize(
     ("changes", "left_out"),
     [
-        ({"skip": [1, "4-5", 7]}, [1, 4, 5, 7]),
-        ({"on_bad_episode": "skip"}, [1, 4, 5]),
+        pytest.param({"skip": [1, "4-5", 7]}, [1, 4, 5, 7], marks=pytest.mark.slow),
+        pytest.param({"on_bad_episode": "skip"}, [1, 4, 5], marks=pytest.mark.slow),
         ({"on_bad_episode": "skip", "max_bad_episodes": 2, "skip": [0, 4]}, [0, 1, 4, 5]),
     ],
 )

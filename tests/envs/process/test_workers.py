@@ -56,8 +56,9 @@ def test_results_do_not_depend_on_the_number_of_workers(num_workers, cameras):
         np.testing.assert_array_equal(ours, theirs)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def env():
+    """For two tests, of which the second one kills a worker."""
     env = WorkerVecEnv(MetaWorldCfg(num_envs=3, cameras=[]), num_workers=2, timeout_s=600)
     yield env
     env.close()

@@ -1,5 +1,6 @@
 """Protocols of state-based control: what they refuse, their hash, and how a file is found."""
 
+import functools
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from rrf.envs.gymnasium.configs import GymnasiumEnvCfg, RegisteredEnvCfg
 from rrf.envs.mjlab.configs import MjlabEnvCfg
 from rrf.evaluation.candidate import Candidate
 from rrf.evaluation.control.configs import ControlProtocolCfg
+from rrf.evaluation.protocols import files
 from rrf.evaluation.protocols.files import find_protocol, load_protocol, parse_protocol
 from rrf.evaluation.protocols.limits import LimitCfg
 from rrf.evaluation.vla.configs import ProtocolCfg
@@ -112,7 +114,8 @@ def trained_in(env) -> Candidate:
     return Candidate(Path("run"), "run", "control", "12", {"env": env.to_dict()}, Lineage())
 
 
-def test_every_file_of_ours_is_the_only_one_about_its_task():
+def test_every_file_of_ours_is_the_only_one_about_its_task(monkeypatch):
+    monkeypatch.setattr(files, "load_protocol", functools.cache(load_protocol))
     found = {path.stem: load_protocol(path) for path in (CONFIGS / "protocols").glob("*.yaml")}
     for name, cfg in found.items():
         assert cfg.name == name

@@ -69,8 +69,8 @@ def test_sampling_and_evaluation_give_equal_log_probabilities(version, method, s
 def test_the_loss_falls(version):
     torch.manual_seed(0)
     policy = tiny(version, {"num_noise_draws": 4, "max_dims": 4}, **ROBOT).build(norm_stats(4, 3))
-    losses, metrics = train_policy(policy, batch_of(), 120, lr=3e-3, noise_seed=None)
-    assert np.mean(losses[-20:]) < 0.5 * np.mean(losses[:20])
+    losses, metrics = train_policy(policy, batch_of(), 60, lr=3e-3, noise_seed=None)
+    assert np.mean(losses[-20:]) < 0.65 * np.mean(losses[:10])
     assert metrics["loss/action_l1"] > 0
 
 
