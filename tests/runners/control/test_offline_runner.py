@@ -62,7 +62,7 @@ def test_cloning_learns_the_mean_of_what_was_recorded(tmp_path, dataset):
 def test_a_stopped_run_continues_bit_for_bit(tmp_path, dataset, name, online):
     if name == "cloning" and online:
         pytest.skip("imitates what was recorded; new transitions are not")
-    cfg = run_cfg(name, dataset, online_iterations=online)
+    cfg = run_cfg(name, dataset, online_iterations=online, max_iterations=4 if online else 3)
     whole = cfg.build(tmp_path / "whole").run()
     signals = SignalWatch()
     stopped = cfg.build(tmp_path / "stopped")
