@@ -24,18 +24,26 @@ UNITS = ("rad", "rad", "m/s", "rad/s")
 _STATE = checkpoint.TrainerState({}, {})
 
 
-@pytest.fixture(scope="session")
-def system0(tmp_path_factory):
+def written_system0(folder, change):
+    """A System 0 of random weights, of which `change` is given those of the last layer and their
+    biases."""
     pytest.importorskip("mjlab", reason="the robot's model is in mjlab's wheel")
     cfg = resolve("g1-whole-body-ppo").replace(env=WholeBodyEnvCfg(num_envs=1, num_threads=0))
     env = cfg.env.build(seed=0)
     torch.manual_seed(0)
     policy = cfg.policy.build(env.interface)
-    torch.nn.init.zeros_(list(policy.actor.backbone.parameters())[-2])  # it stands as it is
+    change(*list(policy.actor.backbone.parameters())[-2:])
     texts = {INTERFACE: interface_text(env.interface)}
     env.close()
-    folder = tmp_path_factory.mktemp("system0")
     return checkpoint.save(folder, 1, cfg, policy.state_dict(), {}, _STATE, Lineage(), texts)
+
+
+@pytest.fixture(scope="session")
+def system0(tmp_path_factory):
+    """It stands as it is."""
+    return written_system0(
+        tmp_path_factory.mktemp("system0"), lambda weights, biases: torch.nn.init.zeros_(weights)
+    )
 
 
 def written(folder, lineage=Lineage(), **changes):

@@ -8,7 +8,6 @@ import torch
 from rrf.cli.evaluation import summary
 from rrf.envs.humanoid import scene
 from rrf.envs.humanoid.configs import HumanoidCfg
-from rrf.envs.humanoid.whole_body_configs import WholeBodyEnvCfg
 from rrf.evaluation.candidate import Candidate
 from rrf.evaluation.gates.decision import decide
 from rrf.evaluation.gates.gate import GateCfg
@@ -19,10 +18,8 @@ from rrf.evaluation.reports.report import write_report
 from rrf.evaluation.results import EpisodeResult, Evaluation
 from rrf.evaluation.vla.baselines import MeanActionPolicy
 from rrf.lineage import Lineage
-from rrf.presets import resolve
 from rrf.registry import comparison, comparison_page
-from rrf.runners.checkpoints import checkpoint
-from rrf.runners.checkpoints.control import INTERFACE, interface_text
+from tests.hierarchy.conftest import written_system0
 from tests.repository.structure import ROOT
 
 UNIT = "fall (1 if the robot fell)"
@@ -31,16 +28,11 @@ UNIT = "fall (1 if the robot fell)"
 @pytest.fixture(scope="module")
 def clumsy(tmp_path_factory):
     """A System 0 of random weights that bends everything, in a workspace that looks for it."""
-    pytest.importorskip("mjlab", reason="the robot's model is in mjlab's wheel")
-    cfg = resolve("g1-whole-body-ppo").replace(env=WholeBodyEnvCfg(num_envs=1, num_threads=0))
-    env = cfg.env.build(seed=0)
-    torch.manual_seed(0)
-    policy = cfg.policy.build(env.interface)
-    torch.nn.init.constant_(list(policy.actor.backbone.parameters())[-1], 4.0)  # of 0.25 rad each
-    texts = {INTERFACE: interface_text(env.interface)}
-    env.close()
-    home, state = tmp_path_factory.mktemp("home"), checkpoint.TrainerState({}, {})
-    saved = checkpoint.save(home / "run", 1, cfg, policy.state_dict(), {}, state, Lineage(), texts)
+    home = tmp_path_factory.mktemp("home")
+    saved = written_system0(
+        home / "run",
+        lambda weights, biases: torch.nn.init.constant_(biases, 4.0),  # of 0.25 rad each
+    )
     (home / ".rrf").mkdir()
     (home / ".rrf/system0").symlink_to(saved)
     return home
@@ -57,7 +49,7 @@ def fallen(clumsy):
             episodes_per_task=2,
             cameras=[],
         )
-        policy = MeanActionPolicy(protocol.execute_steps, scene.resting_command())
+        policy = MeanActionPolicy(protocol.execute_steps, scene.World().resting)
         still = Candidate(clumsy, "still", "vla", "0" * 64, {}, Lineage(), policy)
         return protocol.build().evaluate(still, Resources(workers=2))
 
