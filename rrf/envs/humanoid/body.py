@@ -13,6 +13,7 @@ Legend: N robots.
 # mujoco's compiled modules come without stubs.
 
 import importlib.util
+import typing
 from pathlib import Path
 
 import mujoco
@@ -125,33 +126,42 @@ def spec() -> mujoco.MjSpec:
     for side in SIDES:
         foot = robot.body(f"{side}_ankle_roll_link")
         for number, (x, y) in enumerate(_SOLE):
-            foot.add_geom(
-                name=f"{side}_sole{number}",
-                type=mujoco.mjtGeom.mjGEOM_SPHERE,
-                size=[_SOLE_RADIUS, 0, 0],
-                pos=[x, y, _SOLE_Z],
-                mass=0.0,
-                group=3,
-                contype=0,
-                conaffinity=1,
-                condim=3,
-                priority=1,
-                friction=[0.8, 0.005, 0.0001],
-            )
+            add_ball(foot, f"{side}_sole{number}", (x, y, _SOLE_Z), _SOLE_RADIUS)
     for joint in robot.joints:
         if joint.type != mujoco.mjtJoint.mjJNT_HINGE:
             continue
-        stiffness, damping, limit = motor(joint.name)
         joint.armature = _of(joint.name, _ARMATURES)
-        actuator = robot.add_actuator(
-            name=joint.name, target=joint.name, trntype=mujoco.mjtTrn.mjTRN_JOINT
-        )
-        actuator.set_to_position(kp=stiffness, kv=damping)
-        actuator.forcelimited = True
-        actuator.forcerange = [-limit, limit]
+        add_motor(robot, joint.name, *motor(joint.name))
     robot.option.integrator = mujoco.mjtIntegrator.mjINT_IMPLICITFAST
     robot.option.timestep = 0.005
     return robot
+
+
+def add_ball(foot: typing.Any, name: str, place: tuple[float, float, float], radius: float) -> None:
+    """Add a ball to a foot, without mass, on which it stands."""
+    foot.add_geom(
+        name=name,
+        type=mujoco.mjtGeom.mjGEOM_SPHERE,
+        size=[radius, 0, 0],
+        pos=place,
+        mass=0.0,
+        group=3,
+        contype=0,
+        conaffinity=1,
+        condim=3,
+        priority=1,
+        friction=[0.8, 0.005, 0.0001],
+    )
+
+
+def add_motor(
+    robot: mujoco.MjSpec, joint: str, stiffness: float, damping: float, limit: float
+) -> None:
+    """Drive a joint to angles; Nm/rad, Nm s/rad, Nm."""
+    motor = robot.add_actuator(name=joint, target=joint, trntype=mujoco.mjtTrn.mjTRN_JOINT)
+    motor.set_to_position(kp=stiffness, kv=damping)
+    motor.forcelimited = True
+    motor.forcerange = [-limit, limit]
 
 
 def light_spec() -> mujoco.MjSpec:

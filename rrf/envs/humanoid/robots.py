@@ -276,25 +276,9 @@ class _Own:
             foot.add_site(name=f"{side}_foot", pos=[middle[0], middle[1], low[2]])
             ends = [(low[axis] + _BALL_M, high[axis] - _BALL_M) for axis in (0, 1)]
             for number, (x, y) in enumerate(itertools.product(*ends)):
-                foot.add_geom(
-                    name=f"{side}_sole{number}",
-                    type=mujoco.mjtGeom.mjGEOM_SPHERE,
-                    size=[_BALL_M, 0, 0],
-                    pos=[x, y, low[2] + _BALL_M],
-                    mass=0.0,
-                    group=3,
-                    contype=0,
-                    conaffinity=1,
-                    condim=3,
-                    priority=1,
-                    friction=[0.8, 0.005, 0.0001],
-                )
+                body.add_ball(foot, f"{side}_sole{number}", (x, y, low[2] + _BALL_M), _BALL_M)
         for name in (*cfg.legs, *cfg.waist, *cfg.arms):
-            stiffness, damping, limit = self._motors[name]
-            motor = spec.add_actuator(name=name, target=name, trntype=mujoco.mjtTrn.mjTRN_JOINT)
-            motor.set_to_position(kp=stiffness, kv=damping)
-            motor.forcelimited = True
-            motor.forcerange = [-limit, limit]
+            body.add_motor(spec, name, *self._motors[name])
         spec.worldbody.add_geom(
             name="ground",
             type=mujoco.mjtGeom.mjGEOM_PLANE,
