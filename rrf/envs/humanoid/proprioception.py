@@ -34,6 +34,8 @@ _DOUBLE_STANCE = 0.25  # the phase of a foot in the middle of its stance
 _NEAR = 0.05
 _MAX_HEADING_ERROR = 0.5  # rad
 _TIPPING = 0.8  # rad/s
+OFF_RAD = 0.2
+"""Whose heading is off by more has to step."""
 _LIFT = 0.2  # rad; draws the foot up by some 5 cm
 _SWAY = 0.1  # rad, of the legs
 _LEG_M = 0.65  # from the hip to the sole
@@ -95,10 +97,14 @@ def moves(command_n15: np.ndarray, heading_error_n: np.ndarray, qvel_nv: np.ndar
     """Who has to step, bool [N]: to go, to turn, because the heading is off, or because the pelvis
     tips over, which the gyroscope tells: who is pushed and may not step falls.
     """
-    vx, vy, vyaw = command_n15[:, VELOCITY].T
-    goes_n = (np.hypot(vx, vy) > 0.08) | (np.abs(vyaw) > 0.08)
     tips_n = np.hypot(qvel_nv[:, 3], qvel_nv[:, 4]) > _TIPPING
-    return goes_n | tips_n | (np.abs(heading_error_n) > 0.2)
+    return is_to_go(command_n15) | tips_n | (np.abs(heading_error_n) > OFF_RAD)
+
+
+def is_to_go(command_n15: np.ndarray) -> np.ndarray:
+    """Who is commanded to go or to turn, bool [N]."""
+    vx, vy, vyaw = command_n15[:, VELOCITY].T
+    return (np.hypot(vx, vy) > 0.08) | (np.abs(vyaw) > 0.08)
 
 
 def reference(

@@ -9,6 +9,7 @@ from rrf.envs.humanoid import balancer, body, command
 from rrf.envs.humanoid.proprioception import COMMAND_NAMES, Gait, History, moves
 from rrf.envs.humanoid.whole_body_commands import ARM_RATE, RATES, WALKS_FROM, Commands, limits
 from rrf.envs.humanoid.whole_body_configs import WholeBodyEnvCfg
+from rrf.envs.humanoid.whole_body_rewards import terms
 
 pytest.importorskip("mjlab", reason="the robot's model is in mjlab's wheel")
 
@@ -182,8 +183,8 @@ def test_commands_stay_in_their_ranges_and_change_slowly():
 def test_feet_step_in_turn_and_stop_on_the_ground():
     gait = Gait(1)
     sines = []
-    for moves in [True] * 100 + [False] * 60:
-        gait.advance(0.02, np.array([moves]))
+    for is_asked in [True] * 100 + [False] * 60:
+        gait.advance(0.02, np.array([is_asked]))
         sines.append(gait.sine_n2[0].copy())
     walking, standing = np.array(sines[5:100]), np.array(sines[-1])
     assert ((walking < 0).sum(1) <= 1).all()
@@ -203,9 +204,24 @@ def test_feet_step_in_turn_and_stop_on_the_ground():
     ],
 )
 def test_who_goes_or_turns_or_tips_over_steps(change, steps):
-    command, qvel = np.zeros((1, 15)), np.zeros((1, 35))
-    command[:, -7:-4], qvel[:, 3:6] = change.get("speed", 0), change.get("spin", 0)
-    assert moves(command, np.array([change.get("heading", 0.0)]), qvel) == [steps]
+    asked, qvel = np.zeros((1, 15)), np.zeros((1, 35))
+    asked[:, -7:-4], qvel[:, 3:6] = change.get("speed", 0), change.get("spin", 0)
+    assert moves(asked, np.array([change.get("heading", 0.0)]), qvel) == [steps]
+
+
+def test_steps_that_nobody_asked_for_cost(env):
+    env.reset()
+    env.step(torch.zeros(env.num_envs, env.num_actions))
+    standing, walking = np.zeros((2, len(env._commands.now_n15), 15))
+    walking[:, -7] = 0.5
+    action = np.zeros((len(standing), 15))
+    costs = []
+    for asked, sine in ((standing, 1.0), (standing, 0.5), (walking, 0.5)):
+        gait = np.full((len(asked), 2), sine)
+        found = terms(env._motion, asked, action, gait, action, action)
+        costs.append(found["unasked_steps"].mean())
+    assert costs[0] == 0 == costs[2]
+    assert costs[1] < -1
 
 
 def test_the_history_begins_with_the_first_frame():
