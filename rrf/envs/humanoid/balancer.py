@@ -127,7 +127,7 @@ class PolicyBalancer:
         self._arms_n14[robots] = arms
         keep = self._start_n[robots] + command_k36[:, self._target_yaw]
         error = heading_error(qpos_kq, keep)
-        self._gait.advance(STEP_S, moves(now, error, qvel_kv), robots)
+        self._gait.advance(STEP_S, moves(now, error, qpos_kq, self._robot), robots)
         pose = reference(now, self._gait, robots, self._robot)
         frame = self._observe(
             qpos_kq, qvel_kv, error, self._action_n15[robots], now[:, :-7],

@@ -91,6 +91,10 @@ class Standing:
         middle = soles[:, 0].mean() - 0.005  # a little behind: toes can push, heels cannot
         return data.subtree_com[0][0] - middle, float(-soles[:, 2].min() + self._sole_radius)
 
+    def lean(self, pitch_n: np.ndarray) -> np.ndarray:
+        """How far the pelvis leans forward for a pitch of the torso, [N], rad."""
+        return pitch_n - np.clip(pitch_n, -self._pitch_limit, self._pitch_limit)
+
     def pose(self, height_n: np.ndarray, torso_n3: np.ndarray) -> np.ndarray:
         """Angles of the driven joints, float64 [N, 15], rad.
 

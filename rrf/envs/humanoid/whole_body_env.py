@@ -292,8 +292,8 @@ class WholeBodyEnv(OfRslRl):
         # Who cannot follow is not asked to turn back all that he missed.
         yaw = euler(self._physics.qpos[:, 3:7])[:, 2]
         self._heading_n = yaw - self._heading_error() + STEP_S * self._commands.now_n15[:, -5]
-        steps = moves(self._commands.now_n15, self._heading_error(), self._physics.qvel)
-        self._gait.advance(STEP_S, steps)
+        now, qpos = self._commands.now_n15, self._physics.qpos
+        self._gait.advance(STEP_S, moves(now, self._heading_error(), qpos, self.robot))
         if not self.cfg.randomises:
             return
         self._push_left_s -= STEP_S

@@ -199,14 +199,18 @@ def test_feet_step_in_turn_and_stop_on_the_ground():
         ({"speed": (0.3, 0.0, 0.0)}, True),
         ({"speed": (0.0, 0.0, 0.3)}, True),
         ({"heading": -0.3}, True),
-        ({"spin": (0.0, 1.5, 0.0)}, True),
-        ({"spin": (0.3, -0.3, 3.0)}, False),  # turns on the spot without tipping over
+        ({"pitch": 0.2}, True),
+        ({"pitch": 0.1}, False),
+        ({"pitch": 0.2, "bow": 0.75}, False),  # more than the waist can: the pelvis leans
+        ({"pitch": 0.0, "bow": 0.75}, True),
     ],
 )
 def test_who_goes_or_turns_or_tips_over_steps(change, steps):
-    asked, qvel = np.zeros((1, 15)), np.zeros((1, 35))
-    asked[:, -7:-4], qvel[:, 3:6] = change.get("speed", 0), change.get("spin", 0)
-    assert moves(asked, np.array([change.get("heading", 0.0)]), qvel) == [steps]
+    asked, qpos = np.zeros((1, 15)), np.zeros((1, 36))
+    asked[:, -7:-4], asked[:, -3] = change.get("speed", 0), change.get("bow", 0)
+    half = change.get("pitch", 0) / 2
+    qpos[:, 3], qpos[:, 5] = np.cos(half), np.sin(half)
+    assert moves(asked, np.array([change.get("heading", 0.0)]), qpos) == [steps]
 
 
 def test_steps_that_nobody_asked_for_cost(env):
