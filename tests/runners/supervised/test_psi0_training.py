@@ -138,7 +138,7 @@ def test_a_player_at_rates_that_it_was_not_trained_for_is_refused(trained, recor
         evaluate(policy, RecallVecEnv(1, "image"), PROTOCOL)
     policy = checkpoint.load_policy(trained)
     policy.control_hz = 5.0
-    with pytest.raises(ValueError, match=r"at 5 actions per second .* the environment executes 4"):
+    with pytest.raises(ValueError, match=r"on 5 actions per second .* the environment executes 4"):
         evaluate(policy, RecallVecEnv(1, "image"), PROTOCOL)
     cfg = run_cfg("any", feature_period=3, control_hz=4.0, cameras=["front"], image_size=(8, 8))
     with pytest.raises(ValueError, match=r"holds features for 3 chunks of 2 steps .* 1 s old"):
