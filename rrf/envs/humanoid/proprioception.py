@@ -34,8 +34,6 @@ _DOUBLE_STANCE = 0.25  # the phase of a foot in the middle of its stance
 _NEAR = 0.05
 _MAX_HEADING_ERROR = 0.5  # rad
 _TIPPED_RAD = 0.15
-OFF_RAD = 0.2
-"""Whose heading is off by more has to step."""
 _LIFT = 0.2  # rad; draws the foot up by some 5 cm
 _SWAY = 0.1  # rad, of the legs
 _LEG_M = 0.65  # from the hip to the sole
@@ -105,13 +103,18 @@ def moves(
     tilt_n2 = euler(qpos_nq[:, 3:7])[:, :2]
     tilt_n2[:, 1] -= robot.standing.lean(command_n15[:, TORSO][:, 1])
     tips_n = np.hypot(*tilt_n2.T) > _TIPPED_RAD
-    return is_to_go(command_n15) | tips_n | (np.abs(heading_error_n) > OFF_RAD)
+    return are_asked_to_step(command_n15, heading_error_n) | tips_n
 
 
-def is_to_go(command_n15: np.ndarray) -> np.ndarray:
-    """Who is commanded to go or to turn, bool [N]."""
+def are_asked_to_step(command_n15: np.ndarray, heading_error_n: np.ndarray) -> np.ndarray:
+    """Who has to step for what is commanded, bool [N]: to go, to turn, or to turn back."""
     vx, vy, vyaw = command_n15[:, VELOCITY].T
-    return (np.hypot(vx, vy) > 0.08) | (np.abs(vyaw) > 0.08)
+    return (np.hypot(vx, vy) > 0.08) | (np.abs(vyaw) > 0.08) | (np.abs(heading_error_n) > 0.2)
+
+
+def are_stepping(gait_sine_n2: np.ndarray) -> np.ndarray:
+    """Whose gait is not at rest with both feet on the ground, bool [N]; see `Gait.sine_n2`."""
+    return np.any(gait_sine_n2 < 0.999, axis=1)
 
 
 def reference(
@@ -126,7 +129,7 @@ def reference(
     """
     pose = robot.standing.pose(command_n15[:, HEIGHT], command_n15[:, TORSO])
     phase_n2, sine_n2 = gait.phase_n2[robots], gait.sine_n2[robots]
-    steps_n = np.any(sine_n2 < 0.999, axis=1)
+    steps_n = are_stepping(sine_n2)
     ahead_n2 = np.cos(2 * np.pi * phase_n2) * steps_n[:, None]  # 1 where a foot comes down
     lift_n2 = np.maximum(-sine_n2, 0.0) * _LIFT
     sway_n = np.where(steps_n, (sine_n2[:, 0] - sine_n2[:, 1]) / 2, 0.0) * _SWAY

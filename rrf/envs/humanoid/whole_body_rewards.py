@@ -10,7 +10,13 @@ import dataclasses
 
 import numpy as np
 
-from rrf.envs.humanoid.proprioception import HEIGHT, OFF_RAD, TORSO, VELOCITY, is_to_go
+from rrf.envs.humanoid.proprioception import (
+    HEIGHT,
+    TORSO,
+    VELOCITY,
+    are_asked_to_step,
+    are_stepping,
+)
 
 WEIGHTS = {
     "velocity": 4.0,
@@ -71,8 +77,6 @@ def terms(
     stance = gait_sine_n2 >= 0
     torso_error = np.square(m.torso_n3 - command_n15[:, TORSO]).sum(1)
     lift = np.where(stance, 0.0, -gait_sine_n2) * (scale * _SWING_HEIGHT)
-    asked_n = is_to_go(command_n15) | (np.abs(m.heading_error_n) > OFF_RAD)
-    steps_n = np.any(gait_sine_n2 < 0.999, axis=1)
     width = m.feet_n23[:, 0, 1] - m.feet_n23[:, 1, 1]
     too_narrow, too_wide = scale * _WIDTH[0] - width, width - scale * _WIDTH[1]
     off_n15 = np.square(m.joints_n15 - reference_n15)
@@ -85,7 +89,8 @@ def terms(
         "contacts": (stance == m.touches_n2).mean(1),
         "alive": np.ones(len(width)),
         # Who rocks until it may step is safe from pushes, and of no use to hands.
-        "unasked_steps": steps_n & ~asked_n,
+        "unasked_steps": are_stepping(gait_sine_n2)
+        & ~are_asked_to_step(command_n15, m.heading_error_n),
         "swing": (np.square(m.feet_height_n2 - lift) * ~stance).sum(1),
         "slip": (np.square(m.feet_speed_n2) * m.touches_n2).sum(1),
         "stance_width": np.square(np.maximum(np.maximum(too_narrow, too_wide), 0)),
