@@ -69,20 +69,26 @@ def upper(tmp_path_factory):
     return written(tmp_path_factory.mktemp("upper"))
 
 
-@pytest.fixture(scope="session")
-def at_table(system0, tmp_path_factory):
-    """A combination whose policy of random weights sends all of the command."""
-    upper = written(
-        tmp_path_factory.mktemp("upper"),
+def written_for_table(folder, signals, **changes):
+    """A policy of random weights that sees what the G1 at its table does, and sends signals."""
+    return written(
+        folder,
         cameras=["ego"],
         image_size=(64, 64),
         state_dim=HumanoidCfg().state_dim,
-        action_dim=len(command.NAMES),
-        action_names=list(command.NAMES),
-        action_units=[signal.unit for signal in command.COMMAND],
-        fast_view=None,
+        action_dim=len(signals),
+        action_names=[signal.name for signal in signals],
+        action_units=[signal.unit for signal in signals],
         feature_period=2,
+        **changes,
     )
+
+
+@pytest.fixture(scope="session")
+def at_table(system0, tmp_path_factory):
+    """A combination whose policy of random weights sends all of the command."""
+    folder = tmp_path_factory.mktemp("upper")
+    upper = written_for_table(folder, command.COMMAND, fast_view=None)
     return combine(upper, system0, tmp_path_factory.mktemp("all") / "combined")
 
 

@@ -16,7 +16,7 @@ from rrf.cli import app
 from rrf.client import PolicyClient, RequestRefusedError
 from rrf.data.schema import Observation
 from rrf.envs.humanoid import scene
-from rrf.envs.humanoid.configs import HumanoidCfg
+from rrf.envs.humanoid.command import COMMAND
 from rrf.hierarchy.combination import combine, hierarchy_of
 from rrf.hierarchy.play import check
 from rrf.hierarchy.runtime import SystemDiedError
@@ -25,7 +25,7 @@ from rrf.policies.vla.psi0_configs import FastViewCfg
 from rrf.runners.checkpoints import checkpoint
 from rrf.serving.configs import ServingCfg
 from rrf.serving.model import loaded
-from tests.hierarchy.conftest import written
+from tests.hierarchy.conftest import written_for_table
 from tests.policies.vla.test_psi0 import FAST
 from tests.serving.conftest import Scripted, serving  # noqa: F401 (a fixture)
 from tests.waiting import wait_for
@@ -65,17 +65,11 @@ def serve():
 @pytest.fixture(scope="module")
 def combined(system0, tmp_path_factory):
     """It moves one wrist, so that its robot stands for a while."""
-    upper = written(
+    upper = written_for_table(
         tmp_path_factory.mktemp("upper"),
-        cameras=["ego"],
-        image_size=(64, 64),
-        state_dim=HumanoidCfg().state_dim,
-        action_dim=1,
-        action_names=["left_wrist_roll_joint"],
-        action_units=["rad"],
+        [signal for signal in COMMAND if signal.name == "left_wrist_roll_joint"],
         feature_dtype="float16",
         fast_view=FastViewCfg(encoder=FAST.encoder, image=FAST.image),
-        feature_period=2,
     )
     return combine(upper, system0, tmp_path_factory.mktemp("all") / "combined")
 
