@@ -2,22 +2,23 @@
 
     python -m benchmarks.humanoid [ID ...] [--policy CHECKPOINT] [--combination CHECKPOINT]
 
-Without `--policy`, g1-whole-body-ppo is trained first. What the three levels reach together is in
-`python -m benchmarks.vla_rl hierarchy`.
+Without `--policy`, System 0 is the one that comes with rrf, and g1-tracking-ppo is trained first.
+What the three levels reach together is in `python -m benchmarks.vla_rl hierarchy`.
 """
 
 import argparse
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
-import mujoco
 import numpy as np
 import torch
 
 from benchmarks import harness
 from benchmarks.harness import Bench, Measure
 from benchmarks.peers import NotMeasuredError
+from rrf import workspace
 from rrf.envs.humanoid import body, command
 from rrf.envs.humanoid.balancer import load_balancer, standing_command
 from rrf.envs.humanoid.configs import HumanoidCfg
@@ -25,17 +26,22 @@ from rrf.envs.humanoid.simulated_robot import SimulatedRobot, standing_data
 from rrf.envs.humanoid.whole_body_configs import WholeBodyEnvCfg
 from rrf.envs.mjlab.configs import MjlabEnvCfg
 from rrf.envs.vec_env import InitialState
-from rrf.evaluation.control.configs import OF_OWN_COMMANDS
 from rrf.evaluation.cpu_time import cpu_seconds
 from rrf.evaluation.intervals import wilson
 from rrf.evaluation.results import FILE_NAME, Evaluation
 from rrf.hierarchy.combination import hierarchy_of
 from rrf.hierarchy.play import play
 
-_IDS = {
+_WHOLE_BODY = {
     "velocity_error": ("amo_velocity_error", "m/s"),
     "height_error": ("amo_height_error_m", "m"),
     "torso_error": ("amo_torso_error_rad", "rad"),
+    "unasked_sway": ("amo_unasked_sway", "rad/s"),
+}
+_TRACKING = {
+    "mpjpe": ("tracking_mpjpe_mm", "mm"),
+    "velocity_error": ("tracking_velocity_error", "m/s"),
+    "height_error": ("tracking_height_error_m", "m"),
 }
 _WARM_UP = 10
 
@@ -67,21 +73,32 @@ def _steps(cfg: WholeBodyEnvCfg | MjlabEnvCfg, num_steps: int) -> float:
 
 def whole_body(bench: Bench) -> list[dict]:
     """Errors and falls on held-out commands over their whole range: the gate's protocol."""
+    policy = bench.options.policy or workspace.find(HumanoidCfg.system0)
+    return _judged(bench, policy, "g1-whole-body", "g1_whole_body_falls", _WHOLE_BODY)
+
+
+def tracking(bench: Bench) -> list[dict]:
+    """Errors and falls on the clips that rrf comes with, from held-out starts."""
+    policy = bench.options.policy
     with tempfile.TemporaryDirectory() as scratch:
-        policy = bench.options.policy
         if policy is None:
             words = bench.size([], ["max_iterations=1"])
-            policy = harness.train("g1-whole-body-ppo", Path(scratch, "run"), words)["checkpoint"]
-        folder = Path(scratch, "evaluation")
-        words = ("eval", str(policy), "--gate", "configs/gates/g1-whole-body.yaml")
-        harness.run_rrf(*words, "--out", str(folder), "--num-videos", "0")
-        episodes = Evaluation.load(folder / FILE_NAME).episodes
+            policy = harness.train("g1-tracking-ppo", Path(scratch, "run"), words)["checkpoint"]
+        return _judged(bench, policy, "g1-tracking", "tracking_falls", _TRACKING)
+
+
+def _judged(
+    bench: Bench, policy: Path, gate: str, of_falls: str, ids: Mapping[str, tuple[str, str]]
+) -> list[dict]:
+    with tempfile.TemporaryDirectory() as folder:
+        words = ("eval", str(policy), "--gate", f"configs/gates/{gate}.yaml")
+        harness.run_rrf(*words, "--out", folder, "--num-videos", "0")
+        episodes = Evaluation.load(Path(folder, FILE_NAME)).episodes
     falls = sum(episode.metrics["fall"] for episode in episodes)
     low, high = wilson(int(falls), len(episodes))
     print(f"{falls:.0f} of {len(episodes)} robots fell [{low:.3f}, {high:.3f}]")
-    rows = [bench.number("g1_whole_body_falls", falls / len(episodes), "of 1", seeds=[0])]
-    for name in OF_OWN_COMMANDS:
-        id, unit = _IDS[name]
+    rows = [bench.number(of_falls, falls / len(episodes), "of 1", seeds=[0])]
+    for name, (id, unit) in ids.items():
         errors = [e.metrics[name] for e in episodes if name in e.metrics]
         rows.append(bench.number(id, float(np.mean(errors)), unit, seeds=[0]))
     return rows
@@ -89,11 +106,10 @@ def whole_body(bench: Bench) -> list[dict]:
 
 def tick(bench: Bench) -> dict:
     """What System 0 takes for a tick of one robot on one core: the 99th percentile."""
-    if bench.options.policy is None:
-        raise NotMeasuredError("give --policy CHECKPOINT of g1-whole-body-ppo")
     model = body.shown_spec().compile()
-    robot = SimulatedRobot(model, standing_data(model), _unseen)
-    balancer = load_balancer(bench.options.policy, model)
+    robot = SimulatedRobot(model, standing_data(model))
+    policy = bench.options.policy or workspace.find(HumanoidCfg.system0)
+    balancer = load_balancer(policy, body.spec().compile())
     row, wanted = np.zeros(1, np.int64), standing_command(1)
     qpos, qvel = robot.read()
     balancer.reset(row, qpos[None], qvel[None])
@@ -124,10 +140,6 @@ def hierarchy_tick(bench: Bench) -> dict:
     return bench.number("hierarchy_tick_ms_p99", played.timing.p99_ms, "ms", seeds=[0])
 
 
-def _unseen(model: mujoco.MjModel, data: mujoco.MjData):  # pyright: ignore[reportAttributeAccessIssue]
-    raise NotImplementedError("nobody looks here")
-
-
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--policy", type=Path, help="a checkpoint, instead of training one")
     parser.add_argument("--combination", type=Path, help="a checkpoint of all three systems")
@@ -135,7 +147,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 IDS: dict[str, Measure] = {
     "g1_whole_body_env_steps_per_cpu_s": env_steps,
-    **dict.fromkeys(["g1_whole_body_falls", *(id for id, _ in _IDS.values())], whole_body),
+    **dict.fromkeys(["g1_whole_body_falls", *(id for id, _ in _WHOLE_BODY.values())], whole_body),
+    **dict.fromkeys(["tracking_falls", *(id for id, _ in _TRACKING.values())], tracking),
     "system0_tick_ms_p99": tick,
     "hierarchy_tick_ms_p99": hierarchy_tick,
 }

@@ -11,8 +11,8 @@ which are repeated in other initial states, then imitation and GRPO. It takes ho
 continues it.
 
 `hierarchy` measures `hierarchy_success`, `hierarchy_success_after_rl` and `hierarchy_falls`: a G1
-at its table, 60 demonstrations of each of six instructions through the System 0 in `.rrf/system0`,
-imitation of Systems 2 and 1, and GRPO through it; an hour.
+at its table, 150 demonstrations of each of six instructions through the System 0 that comes with
+rrf, imitation of Systems 2 and 1, and GRPO through it; an hour.
 
 `drawn --tasks-seed 0 1 2` measures `drawn_success_before`, `drawn_success_imitated` and
 `drawn_success_after`: six tasks that each of these seeds draws, one demonstration of each, which is

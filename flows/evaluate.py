@@ -13,7 +13,6 @@ from pydantic import Field
 from flows import artifacts, commands, names, notify, progress, slots
 from flows.steps import Word, step
 from flows.this_run import completed
-from rrf import workspace
 from rrf.evaluation.candidate import candidate_at
 from rrf.evaluation.directory import Evaluator
 from rrf.evaluation.protocols.base import Resources
@@ -75,7 +74,7 @@ def _evaluated(policy: str, protocol: str, extra_episodes: int) -> Path | None:
     if versions.is_reference(policy):
         return None
     try:
-        candidate = candidate_at(checkpoint.find(workspace.home() / policy), policy)
+        candidate = candidate_at(checkpoint.find(policy), policy)
         cfg = load_protocol(protocol)
         cfg.check_kind(candidate.kind, policy)
         evaluator = Evaluator(cfg.here(candidate.checkpoint).extended(extra_episodes), Resources())

@@ -249,7 +249,7 @@ def at_hand(system: str, policy: str, kind: str) -> Path:
     if versions.is_reference(policy):
         path = loading.fetched(versions.find(policy))
     else:
-        path = checkpoint.find(workspace.home() / policy)
+        path = checkpoint.find(policy)
     if (found := kind_of(path)) != kind:
         raise ValueError(f"{system} is {policy}, {described(found)}; give {described(kind)}")
     return path

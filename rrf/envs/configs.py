@@ -196,9 +196,9 @@ class ControlEnvCfg(Cfg):
     packages: typing.ClassVar[tuple[str, ...]] = ()
     """Packages outside rrf's own environment whose version decides how the simulator moves. It is
     part of what a policy is evaluated under."""
-    draws_commands: typing.ClassVar[bool] = False
-    """Whether the task draws commands itself and tells how far the robot is from them
-    (`extras["errors"]` of `rrf.envs.control_env.ControlEnv.step`)."""
+    measures: typing.ClassVar[tuple[str, ...]] = ()
+    """Metrics that the task measures itself, because it draws what the robot is to do
+    (`extras["measured"]` of `rrf.envs.control_env.ControlEnv.step`)."""
 
     task: str
     """The task's registered name, e.g. HalfCheetah-v5."""

@@ -56,8 +56,8 @@ class ControlEnv(typing.Protocol):
     "final_obs" TensorDict [K] (the last observations of the ended episodes, in ascending order of
     the environments; None for K = 0) and "log", a dict of scalars or 0-d tensors. Where the task
     says whether it is solved, there is "success" bool [N], and where it has parts, "completed"
-    int64 [N], the parts done in the episode so far. Where the task draws commands itself, there are
-    "errors": name -> float32 [N], how far each robot is from its command.
+    int64 [N], the parts done in the episode so far. Where the task draws itself what a robot is
+    to do, there are "measured": metric (`ControlEnvCfg.measures`) -> float32 [N], of this step.
     """
 
     num_envs: int

@@ -14,9 +14,9 @@ from rrf.runners.configs import RunnerCfg
 _LOCOMOTION = (
     *("go1-flat-ppo", "go1-flat-quick", "go1-rough-ppo", "go1-rough-teacher"),
     *("g1-flat-ppo", "g1-rough-ppo"),
-    *("go1-flat-amp", "g1-tracking-ppo"),
+    *("go1-flat-amp", "g1-tracking-mjlab"),
 )
-_HUMANOID = ("g1-whole-body-ppo",)
+_HUMANOID = ("g1-whole-body-ppo", "g1-tracking-ppo")
 _MANIPULATION = (
     *("yam-lift-cube-imitation", "yam-lift-cube-ppo", "yam-lift-cube-ppo-shown"),
     "yam-lift-cube-depth",

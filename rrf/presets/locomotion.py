@@ -144,14 +144,14 @@ _G1_TRACKING_IN_HOURS = {
 }
 
 
-def g1_tracking_ppo() -> OnPolicyRunnerCfg:
-    """A humanoid that tracks a motion clip, from what it can measure itself.
+def g1_tracking_mjlab() -> OnPolicyRunnerCfg:
+    """A humanoid that tracks a motion clip in mjlab's task, from what it can measure itself.
 
     Actions are added to the clip's joint angles, episodes begin on the clip without disturbances,
     and these grow while the robot stays on its feet. `env.task=Mjlab-Tracking-Flat-Unitree-G1
     env.overrides={} env.actions_around=default env.first_level=1` is mjlab's own task.
     """
-    cfg = _velocity("g1-tracking-ppo", "Flat-Unitree-G1", max_iterations=3000)
+    cfg = _velocity("g1-tracking-mjlab", "Flat-Unitree-G1", max_iterations=3000)
     env = TrackingEnvCfg(
         task="Mjlab-Tracking-Flat-Unitree-G1-No-State-Estimation",
         num_envs=512,

@@ -11,6 +11,7 @@ from flows.train_hierarchy import STAGES, at_hand, check
 from rrf.data.conversion.dataset_cfg import load_dataset_cfg
 from rrf.data.dataset import layout
 from rrf.data.schema import joined_units
+from rrf.envs.humanoid.configs import HumanoidCfg
 from rrf.runners.checkpoints.control import INTERFACE
 from rrf.runners.checkpoints.deployable import CONTROL, VLA
 from tests.flows.conftest import Checkout, as_words
@@ -48,6 +49,7 @@ champion_margin: 1.0
 task_margin: 1.0
 """
 BALANCE = {"env.num_envs": 8, "max_iterations": 1, "num_steps_per_env": 8}
+BALANCE |= {"init_from": HumanoidCfg.system0, "algorithm.learning_rate": 1e-6}  # it stands
 OVERRIDES = {
     **{f"balance.{name}": value for name, value in BALANCE.items()},
     **{"sft.max_steps": 4, "sft.batch_size": 4, "sft.validation_fraction": 0},

@@ -6,6 +6,7 @@ from typer.testing import CliRunner
 
 from rrf import atomic
 from rrf.cli import app
+from rrf.envs.humanoid.configs import HumanoidCfg
 from rrf.envs.vec_env import InitialState
 from rrf.evaluation.protocols.files import load_protocol
 from rrf.hierarchy import combination
@@ -116,6 +117,7 @@ def test_a_protocol_plays_a_combination_with_its_own_system_0(
     combined, upper, tmp_path, monkeypatch
 ):
     monkeypatch.setenv("RRF_HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
     protocol = load_protocol(ROOT / "configs/protocols/g1-table.yaml").build()
     env = protocol.environment(0, combined, cameras=[])
     assert env.cfg.system0 == str(combined / "system0")
@@ -124,23 +126,26 @@ def test_a_protocol_plays_a_combination_with_its_own_system_0(
     step = env.step(np.zeros((1, 5, 36), np.float32), [0])
     assert np.isfinite(step.observation.state).all()
     env.close()
-    with pytest.raises(ValueError, match="no whole-body policy in"):
-        protocol.environment(0, upper, cameras=[])  # which has none, and there is none to share
+    env = protocol.environment(0, upper, cameras=[])
+    assert env.cfg.system0_folder() == ROOT / HumanoidCfg.system0
+    env.close()
 
 
 def test_the_system_0_of_a_combination_is_no_version_of_the_protocol(
     combined, upper, tmp_path, monkeypatch
 ):
-    monkeypatch.setenv("RRF_HOME", str(tmp_path))  # where no other one is
+    monkeypatch.setenv("RRF_HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
     protocol = load_protocol(ROOT / "configs/protocols/g1-table.yaml")
     here = protocol.here(combined)
     assert set(here.versions) == {"mujoco", "mjlab", "mujoco-warp"}
     assert here.here(combined) == here
-    with pytest.raises(ValueError, match="no whole-body policy in"):
-        protocol.here(upper)
-    (tmp_path / ".rrf").mkdir()
-    (tmp_path / ".rrf/system0").symlink_to(combined / "system0")
+    shipped = protocol.here(upper).versions["system0"]
+    own = tmp_path / HumanoidCfg.system0
+    own.parent.mkdir(parents=True)
+    own.symlink_to(combined / "system0")
     shared = protocol.here(upper).versions["system0"]
+    assert shared != shipped
     pinned = protocol.replace(simulator_versions={"system0": shared})
     assert pinned.here(combined).versions["system0"] == shared
     with pytest.raises(ValueError, match=r"is for system0 another, but .* runs with system0"):

@@ -27,14 +27,16 @@ UNIT = "fall (1 if the robot fell)"
 
 @pytest.fixture(scope="module")
 def clumsy(tmp_path_factory):
-    """A System 0 of random weights that bends everything, in a workspace that looks for it."""
+    """A System 0 of random weights that bends everything, in a workspace that has it instead of the
+    one that comes with rrf."""
     home = tmp_path_factory.mktemp("home")
     saved = written_system0(
         home / "run",
         lambda weights, biases: torch.nn.init.constant_(biases, 4.0),  # of 0.25 rad each
     )
-    (home / ".rrf").mkdir()
-    (home / ".rrf/system0").symlink_to(saved)
+    own = home / HumanoidCfg.system0
+    own.parent.mkdir(parents=True)
+    own.symlink_to(saved)
     return home
 
 
@@ -43,6 +45,7 @@ def fallen(clumsy):
     """Two episodes of each of two tasks, in two workers, of a policy that asks for nothing."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("RRF_HOME", str(clumsy))
+        patched.chdir(clumsy)
         protocol = load_protocol(ROOT / "configs/protocols/g1-table.yaml").replace(
             name="two-of-each",
             tasks=["walk-to-table", "pick-red-cube"],

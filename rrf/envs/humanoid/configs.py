@@ -55,8 +55,8 @@ class HumanoidCfg(VecEnvCfg):
     stay as they are when an episode begins."""
     objects: bool = False
     """Whether a state has the places of objects and plates, too."""
-    system0: str = ".rrf/system0"
-    """The checkpoint of a whole-body policy (System 0), a folder of the workspace or anywhere."""
+    system0: str = "configs/systems/g1-whole-body"
+    """The checkpoint of a whole-body policy (System 0); by default the one that comes with rrf."""
     device: str = "cpu"
     """Warp device to render on, cpu or cuda:0."""
 
@@ -108,12 +108,13 @@ class HumanoidCfg(VecEnvCfg):
         Raises:
             ValueError: If it is not there; the message says what to type.
         """
-        folder = workspace.home() / self.system0
+        folder = workspace.find(self.system0)
         if not (folder / _MANIFEST).is_file():
             raise ValueError(
-                f"no whole-body policy in {folder} (system0={self.system0}); train one by "
-                "rrf train g1-whole-body-ppo and link its checkpoint there: "
-                f"ln -s runs/g1-whole-body-ppo-…/global_step_N {self.system0}"
+                f"no whole-body policy in {folder.absolute()} (system0={self.system0}); take the "
+                "one that comes with rrf, by no system0, or train one by "
+                "rrf train g1-whole-body-ppo and name its checkpoint: "
+                "system0=.rrf/runs/g1-whole-body-ppo-…/global_step_N"
             )
         return folder
 
@@ -130,8 +131,8 @@ class HumanoidCfg(VecEnvCfg):
         others = {name: version for name, version in versions.items() if name != SYSTEM0}
         if SYSTEM0 not in versions:
             return super().how_to_pin(others)
-        link = f"link the whole-body policy {versions[SYSTEM0]} to {self.system0}"
-        return f"{link}; {super().how_to_pin(others)}" if others else link
+        put = f"put the whole-body policy {versions[SYSTEM0]} into {self.system0}"
+        return f"{put}; {super().how_to_pin(others)}" if others else put
 
 
 @configclass(builds="rrf.envs.humanoid.simulator:HumanoidVecEnv")

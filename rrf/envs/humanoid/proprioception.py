@@ -154,7 +154,8 @@ class Proprioception:
     def __init__(self, model: mujoco.MjModel, robot: Robot = G1):
         self.addresses = body.qpos_addresses(model, robot.observed)
         """Of the 23 joints in qpos."""
-        self._v = body.qvel_addresses(model, robot.observed)
+        self.dofs = body.qvel_addresses(model, robot.observed)
+        """Of the 23 joints in qvel."""
         self._default = robot.default_pose(robot.observed)
         seen = [not any(part in name for part in _UNSEEN) for name in robot.observed]
         self._velocity_scale = 0.05 * np.array(seen)
@@ -165,7 +166,11 @@ class Proprioception:
 
     def velocities(self, qvel_nv: np.ndarray) -> np.ndarray:
         """Their velocities, [N, 23], rad/s."""
-        return qvel_nv[:, self._v]
+        return qvel_nv[:, self.dofs]
+
+    def seen_velocities(self, qvel_nv: np.ndarray) -> np.ndarray:
+        """As a policy sees them, [N, 23]: scaled, and 0 where they are not observed."""
+        return self.velocities(qvel_nv) * self._velocity_scale
 
     def __call__(
         self,
@@ -196,7 +201,7 @@ class Proprioception:
                 np.sin(heading_error_n)[:, None],
                 np.cos(heading_error_n)[:, None],
                 self.joints(qpos_nq) - self._default,
-                self.velocities(qvel_nv) * self._velocity_scale,
+                self.seen_velocities(qvel_nv),
                 action_n15,
                 arms,
                 gait_sine_n2,

@@ -33,7 +33,7 @@ class SimulatedRobot:
         self,
         model: mujoco.MjModel,
         data: mujoco.MjData,
-        observe: Callable[[mujoco.MjModel, mujoco.MjData], Observation],
+        observe: Callable[[mujoco.MjModel, mujoco.MjData], Observation] | None = None,
     ):
         self.model, self.data, self._observe = model, data, observe
         has_hands = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_JOINT, command.HAND_JOINTS[0]) >= 0
@@ -54,6 +54,7 @@ class SimulatedRobot:
 
     def observe(self) -> Observation:
         """See `Robot.observe`."""
+        assert self._observe is not None, "this robot shows nothing to Systems 2 and 1"
         return self._observe(self.model, self.data)
 
     def told(self, command_36: np.ndarray) -> None:

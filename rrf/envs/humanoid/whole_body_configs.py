@@ -9,21 +9,12 @@ from rrf.envs.humanoid.robot_configs import RobotCfg
 HISTORIES = ("none", "short", "both")
 
 
-@configclass(builds="rrf.envs.humanoid.whole_body_env:WholeBodyEnv")
-class WholeBodyEnvCfg(ControlEnvCfg):
-    """A humanoid follows commands: velocity, height, orientation of the torso, while its arms move.
+@configclass
+class HumanoidTaskCfg(ControlEnvCfg):
+    """What a humanoid on flat ground learns by reinforcement (`rrf.envs.humanoid.humanoid_env`)."""
 
-    It is what AMO (arXiv:2505.03738) trains: 15 actions for legs and waist at 50 Hz; the arms are
-    driven by motions that are sampled. What it sees is in `rrf.envs.humanoid.proprioception`, what
-    it is rewarded for in `rrf.envs.humanoid.whole_body_rewards`.
-    """
-
-    simulator: typing.ClassVar[str] = "the whole-body task"
     packages: typing.ClassVar[tuple[str, ...]] = ("mujoco",)
-    draws_commands: typing.ClassVar[bool] = True
 
-    task: str = "G1-Whole-Body"
-    """The task's name."""
     robot: RobotCfg | None = None
     """Another robot than the G1, by its MJCF file and the names of its parts."""
     num_envs: int = 512
@@ -34,8 +25,6 @@ class WholeBodyEnvCfg(ControlEnvCfg):
     """exact: 4 steps of 5 ms per action; fast: 2 of 10 ms, and a solver that is less exact."""
     num_threads: int = 2
     """Threads of the simulation."""
-    histories: str = "both"
-    """Which histories are observed: none, short (10 frames) or both (10 and 25)."""
     first_level: float = 0.2
     """Share of the range of commands, arm motions and all that is random at the start of a
     training. It grows to 1 while the robots stay on their feet. 1: everything from the start."""
@@ -46,9 +35,32 @@ class WholeBodyEnvCfg(ControlEnvCfg):
         super().__post_init__()
         require_not_negative(self, "num_threads")
         require_at_least_one(self, "num_envs")
-        if self.histories not in HISTORIES:
-            raise ValueError(f"histories is '{self.histories}', allowed: {', '.join(HISTORIES)}")
         if not 0 <= self.first_level <= 1:
             raise ValueError(f"first_level is {self.first_level}, allowed: 0 to 1")
         if self.episode_s < 1:
             raise ValueError(f"episode_s is {self.episode_s}, allowed: 1 or more")
+
+
+@configclass(builds="rrf.envs.humanoid.whole_body_env:WholeBodyEnv")
+class WholeBodyEnvCfg(HumanoidTaskCfg):
+    """A humanoid follows commands: velocity, height, orientation of the torso, while its arms move.
+
+    It is what AMO (arXiv:2505.03738) trains: 15 actions for legs and waist at 50 Hz; the arms are
+    driven by motions that are sampled. What it sees is in `rrf.envs.humanoid.proprioception`, what
+    it is rewarded for in `rrf.envs.humanoid.whole_body_rewards`.
+    """
+
+    simulator: typing.ClassVar[str] = "the whole-body task"
+    measures: typing.ClassVar[tuple[str, ...]] = (
+        *("velocity_error", "height_error", "torso_error", "unasked_sway"),
+    )
+
+    task: str = "G1-Whole-Body"
+    """The task's name."""
+    histories: str = "both"
+    """Which histories are observed: none, short (10 frames) or both (10 and 25)."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.histories not in HISTORIES:
+            raise ValueError(f"histories is '{self.histories}', allowed: {', '.join(HISTORIES)}")

@@ -25,8 +25,10 @@ RANDOM_FIELDS = ("geom_friction", "body_mass", "actuator_gainprm", "actuator_bia
 """Fields of a model that `randomise` draws."""
 
 
-def model_spec(is_fast: bool, robot: Robot = G1) -> mujoco.MjSpec:
-    """The robot that the legs' policy learns with, and what rewards read of it."""
+def model_spec(is_fast: bool, robot: Robot = G1, *, has_links: bool = False) -> mujoco.MjSpec:
+    """The robot that the legs' policy learns with, and what rewards read of it: with `has_links`,
+    also the places of the pelvis and of the links that its joints turn, after everything else.
+    """
     spec = robot.spec()
     middle, half = robot.touch_box
     sensor, site = mujoco.mjtSensor, mujoco.mjtObj.mjOBJ_SITE
@@ -39,6 +41,10 @@ def model_spec(is_fast: bool, robot: Robot = G1) -> mujoco.MjSpec:
         spec.add_sensor(type=sensor.mjSENS_TOUCH, objtype=site, objname=f"{side}_sole")
     torso = mujoco.mjtObj.mjOBJ_XBODY
     spec.add_sensor(type=sensor.mjSENS_FRAMEQUAT, objtype=torso, objname=robot.torso)
+    if has_links:
+        links = [spec.joint(name).parent for name in robot.observed]
+        for link in (spec.bodies[1], *links):
+            spec.add_sensor(type=sensor.mjSENS_FRAMEPOS, objtype=torso, objname=link.name)
     if is_fast:
         spec.option.timestep = 0.01
         spec.option.iterations, spec.option.ls_iterations = 5, 8

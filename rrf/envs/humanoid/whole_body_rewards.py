@@ -58,9 +58,9 @@ class Motion:
     feet_speed_n2: np.ndarray  # along the ground, m/s
     feet_yaw_n2: np.ndarray  # in the heading frame, rad
     touches_n2: np.ndarray  # bool, which feet are on the ground
-    joints_n15: np.ndarray  # angles of the driven joints, rad
-    acceleration_n15: np.ndarray  # rad/s^2
-    torque_n15: np.ndarray  # Nm
+    joints_na: np.ndarray  # angles of the driven joints, rad
+    acceleration_na: np.ndarray  # rad/s^2
+    torque_na: np.ndarray  # Nm
 
 
 def terms(
@@ -79,10 +79,10 @@ def terms(
     lift = np.where(stance, 0.0, -gait_sine_n2) * (scale * _SWING_HEIGHT)
     width = m.feet_n23[:, 0, 1] - m.feet_n23[:, 1, 1]
     too_narrow, too_wide = scale * _WIDTH[0] - width, width - scale * _WIDTH[1]
-    off_n15 = np.square(m.joints_n15 - reference_n15)
+    off_n15 = np.square(m.joints_na - reference_n15)
     values = {
-        "velocity": _near(np.square(m.velocity_n3[:, :2] - velocity[:, :2]).sum(1), 0.3, 0.05),
-        "heading": _near(np.square(m.heading_error_n), 0.4, 0.05),
+        "velocity": near(np.square(m.velocity_n3[:, :2] - velocity[:, :2]).sum(1), 0.3, 0.05),
+        "heading": near(np.square(m.heading_error_n), 0.4, 0.05),
         "turning": np.exp(-np.square(m.spin_n3[:, 2] - velocity[:, 2]) / 0.25),
         "height": np.exp(-np.square((m.height_n - command_n15[:, HEIGHT]) / scale) / 0.003),
         "torso": np.exp(-torso_error / 0.05),
@@ -100,13 +100,13 @@ def terms(
         "pose": off_n15[:, :12].sum(1),
         "action_rate": np.square(action_n15 - last_action_n15).sum(1),
         "action": np.square(action_n15).sum(1),
-        "acceleration": np.square(m.acceleration_n15).sum(1),
-        "torque": np.square(m.torque_n15).sum(1),
+        "acceleration": np.square(m.acceleration_na).sum(1),
+        "torque": np.square(m.torque_na).sum(1),
     }
     return {name: WEIGHTS[name] * value for name, value in values.items()}
 
 
-def _near(squared_error_n: np.ndarray, wide: float, narrow: float) -> np.ndarray:
+def near(squared_error_n: np.ndarray, wide: float, narrow: float) -> np.ndarray:
     """1 without an error. The wide bell draws robots near that are far off: with the narrow one
     alone, they march on the spot. Widths are squares, too.
     """

@@ -142,6 +142,10 @@ class Clip:
                 f"{self.name} is of another robot: {kind} ({len(missing)} joints are missing, "
                 f"{len(foreign)} are foreign); retarget it first (rrf.envs.motions.rig)"
             )
+        return self.with_only(joint_names)
+
+    def with_only(self, joint_names: typing.Sequence[str]) -> "Clip":
+        """The clip with these of its joints, in this order."""
         order = [self.joint_names.index(name) for name in joint_names]
         return dataclasses.replace(
             self, joint_names=list(joint_names), joint_pos=self.joint_pos[:, order]

@@ -32,6 +32,8 @@ METRICS = {
     "velocity_error": "m/s, of tasks that draw their commands themselves",
     "height_error": "m, of such tasks",
     "torso_error": "rad, of such tasks",
+    "mpjpe": "mm, of tasks with motions: of the joints' places beside the pelvis, in its heading",
+    "unasked_sway": "rad/s of the pelvis, of such tasks; 0 while something asks it to step",
     "tracking_error_xy": "m/s",
     "tracking_error_yaw": "rad/s",
     "power": "W",
@@ -44,8 +46,9 @@ METRICS = {
 OF_COMMANDS = ("fall", "tracking_error_xy", "tracking_error_yaw", "power", "cost_of_transport")
 """Metrics that are measured only for tasks with velocity commands; "fall" also for those that draw
 commands themselves."""
-OF_OWN_COMMANDS = ("velocity_error", "height_error", "torso_error")
-"""Metrics that are measured only for tasks that draw commands themselves."""
+OF_OWN_COMMANDS = ("velocity_error", "height_error", "torso_error", "unasked_sway", "mpjpe")
+"""Metrics that are measured only for tasks that draw themselves what a robot is to do; which of
+them a task measures, its config says (`ControlEnvCfg.measures`)."""
 OF_TASK = ("success_once", "success_at_end", "completed")
 """Metrics that are measured only where the task itself says something of them."""
 _NOT_IN_HASH = ("name", "type")
@@ -93,13 +96,15 @@ class ControlProtocolCfg(BaseProtocolCfg):
         if not self.success:
             raise ValueError(f"{where}: success is empty; e.g. success: {{return: {{min: 475}}}}")
         check_metrics(self.success, METRICS, where)
-        draws = self.env.draws_commands
-        of_commands = set(OF_COMMANDS) - {"fall"} if draws else {*OF_COMMANDS}
+        measures = self.env.measures
+        of_commands = set(OF_COMMANDS) - {"fall"} if measures else {*OF_COMMANDS}
         unmeasured = [name for name in self.success if name in of_commands]
-        if not draws and (asked := [name for name in self.success if name in OF_OWN_COMMANDS]):
+        of_others = set(OF_OWN_COMMANDS) - set(measures)
+        if asked := [name for name in self.success if name in of_others]:
+            instead = ", ".join(measures) or "tracking_error_xy, with `commands`"
             raise ValueError(
-                f"{where}: success asks for {', '.join(asked)}, but {self.env.task} draws no "
-                "commands; ask for tracking_error_xy, with `commands`"
+                f"{where}: success asks for {', '.join(asked)}, but {self.env.task} does not "
+                f"measure it; ask for {instead}"
             )
         if unmeasured and not self.commands:
             raise ValueError(

@@ -133,7 +133,7 @@ def run_block(
             observations, rewards, dones, extras = env.step(actions)
             check_step(observations, rewards, dones, env.num_envs, protocol.env.task)
             policy.reset(dones.bool())
-            told = {name: extras.get(name) for name in ("success", "completed", "errors")}
+            told = {name: extras.get(name) for name in ("success", "completed", "measured")}
             for row in meter.observe(actions, rewards, dones, extras["time_outs"], **told):
                 yield _episode(meter, protocol, block, row)
             if not bool(meter.is_running.any()):

@@ -16,9 +16,9 @@
     success_once        1 if the task said at any time that it is solved, else 0
     success_at_end      1 if it said so in the last step, else 0
     completed           parts of the task that were done, for tasks that count them
-    velocity_error, height_error, torso_error
-                        means over time of what the task says, for tasks that draw commands
-                        themselves, m/s, m, rad
+    velocity_error, height_error, torso_error, unasked_sway, mpjpe
+                        means over time of what the task measures, for tasks that draw themselves
+                        what the robot is to do, m/s, m, rad, rad/s, mm
 
 Tracking errors and motion distance leave out the settling time. A metric is missing if the episode
 is too short for it.
@@ -94,6 +94,7 @@ class EpisodeMeter:
         }
         self._counts = {name: torch.zeros(num_envs, dtype=torch.int64) for name in self._sums}
         self._told: dict[str, torch.Tensor] = {}  # what the task says of success, each [N]
+        self._own: set[str] = set()  # what the task measures itself
         self._actions: list[torch.Tensor] = []
         self._motion_env = env if isinstance(env, MotionEnv) else None
         self._poses: list[torch.Tensor] = []
@@ -107,12 +108,12 @@ class EpisodeMeter:
         time_outs: torch.Tensor,
         success: torch.Tensor | None = None,
         completed: torch.Tensor | None = None,
-        errors: dict[str, torch.Tensor] | None = None,
+        measured: dict[str, torch.Tensor] | None = None,
     ) -> list[int]:
         """Record a step of all environments. Returns the environments whose episode it ended.
 
         Args:
-            success, completed, errors: See `rrf.envs.control_env.ControlEnv`; None where the task
+            success, completed, measured: See `rrf.envs.control_env.ControlEnv`; None where the task
                 says nothing.
         """
         if success is not None:
@@ -135,9 +136,9 @@ class EpisodeMeter:
             self._goal_distance = torch.where(going_on, now, self._goal_distance)
         if self._command is not None:
             self._measure(going_on)
-        for name, values in (errors or {}).items():
-            settled = going_on & (self.steps > self._settling)
-            self._add(f"{name}_error", values.double().cpu(), settled)
+        for name, values in (measured or {}).items():
+            self._own.add(name)
+            self._add(name, values.double().cpu(), going_on & (self.steps > self._settling))
         ended = self.is_running & dones
         self.is_fallen |= ended & ~time_outs
         self.is_running &= ~dones
@@ -157,7 +158,7 @@ class EpisodeMeter:
         """The metrics of the episode in environment `env`, by name."""
         values = {"return": float(self.returns[env]), "length": float(self.steps[env])}
         values |= {name: float(told[env]) for name, told in self._told.items()}
-        told = {name: self._mean(name, env) for name in self._sums if name.endswith("_error")}
+        told = {name: self._mean(name, env) for name in self._own}
         values |= {name: mean for name, mean in told.items() if mean is not None}
         if self._command is not None or told:
             values["fall"] = float(self.is_fallen[env])

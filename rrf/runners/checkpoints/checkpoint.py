@@ -98,7 +98,8 @@ def latest(run_dir: str | Path) -> Path | None:
 
 
 def find(path: str | Path) -> Path:
-    """The checkpoint at `path`, which may also be a run directory (its newest checkpoint).
+    """The checkpoint at `path`, which may also be a run directory (its newest checkpoint), from
+    here or in the workspace, or one that rrf ships (`workspace.find`).
 
     Raises:
         ValueError: If there is no checkpoint at `path`.
@@ -108,7 +109,7 @@ def find(path: str | Path) -> Path:
             f"'{path}' is in the model registry; fetch it first: rrf models fetch {name} --out "
             "DIRECTORY"
         )
-    path = Path(path)
+    path = workspace.find(path)
     if (path / atomic.MANIFEST).is_file():
         return path
     if newest := latest(path):

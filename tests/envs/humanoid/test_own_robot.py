@@ -87,7 +87,7 @@ def test_it_is_trained_as_a_g1_is_with_as_many_numbers_as_it_has_joints():
         "critic": 100 + 18,
     }
     assert rewards.isfinite().all()
-    assert extras["errors"]["height"].max() < 0.2
+    assert extras["measured"]["height_error"].max() < 0.2
     data = env.mj_datas([1])[0]
     np.testing.assert_allclose(data.qpos[:7], env._physics.qpos[1, :7])
     mirrors = mirrors_of(env.interface)

@@ -93,12 +93,12 @@ def test_robots_learn_to_stand_before_they_walk_and_then_go_on_walking():
     env = build(num_envs=64, first_level=0.0)
     velocities = slice(8, 11)
     assert not env._commands.goal_n15[:, velocities].any()
-    env._grow(np.zeros(64, bool))  # each ended an episode on its feet
+    env._end(np.arange(64), np.zeros(64, bool))  # each ended an episode on its feet
     env.reset()
     walk = env._commands.goal_n15[:, velocities].any(1)
     assert 0.5 < walk.mean() < 0.9
     for _ in range(5):
-        env._grow(np.ones(64, bool))
+        env._end(np.arange(64), np.ones(64, bool))
     assert env.level == WALKS_FROM
     env.reset()
     assert env._commands.goal_n15[:, velocities].any()
@@ -228,6 +228,20 @@ def test_steps_that_nobody_asked_for_cost(env):
     assert costs[1] < -1
 
 
+def test_who_rocks_while_nothing_asks_it_to_step_sways(env):
+    env.reset()
+    measured = env.step(torch.zeros(env.num_envs, env.num_actions))[-1]["measured"]
+    assert set(measured) == set(env.cfg.measures)
+    motion, action = env._motion, np.zeros((env.num_envs, 15))
+    motion.spin_n3[:] = 0.3, 0.4, 9.0
+    env._commands.now_n15[:, -7:-4] = 0
+    env._commands.now_n15[0, -7] = 0.5
+    motion.heading_error_n[:] = 0
+    motion.heading_error_n[1] = 0.3
+    sways = env._judge(motion, action).measured["unasked_sway"]
+    assert sways == pytest.approx([0.0, 0.0, *[0.5] * (env.num_envs - 2)])
+
+
 def test_the_history_begins_with_the_first_frame():
     history = History(2)
     history.begin(np.array([1]), np.full((1, 93), 5.0, np.float32))
@@ -307,7 +321,7 @@ def test_a_mirrored_robot_sees_the_mirror_image():
             command[1, :8] = command[0, :8][swap] * flip
         env._commands.left_s_n[:] = env._commands.arm_left_s_n[:] = 9.0
         env._gait.phase_n2[1] = env._gait.phase_n2[0, ::-1]
-        env._action_n15[1] = env._action_n15[0][joints[0]] * joints[1]
+        env._action_na[1] = env._action_na[0][joints[0]] * joints[1]
         env._controls_nc[1, : arms.start] = env._controls_nc[0, : arms.start][joints[0]] * joints[1]
         env._controls_nc[1, arms] = env._controls_nc[0, arms][swap] * flip
         action = torch.randn(1, 15, generator=generator)

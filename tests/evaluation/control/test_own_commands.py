@@ -21,8 +21,8 @@ def measured(protocol, errors, ends):
     meter, no = EpisodeMeter(Env, protocol, None), torch.zeros(2, dtype=torch.bool)
     for step, error in enumerate(errors, start=1):
         dones = torch.tensor([False, step == ends])
-        told = {"height": torch.tensor([error, error])}
-        meter.observe(torch.zeros(2, 3), torch.zeros(2), dones, no, errors=told)
+        told = {"height_error": torch.tensor([error, error])}
+        meter.observe(torch.zeros(2, 3), torch.zeros(2), dones, no, measured=told)
     meter.stop()
     return [meter.metrics(env) for env in (0, 1)]
 
@@ -52,6 +52,9 @@ def test_errors_of_a_task_without_commands_are_refused(protocol):
     with pytest.raises(ValueError, match="asks for fall"):
         ControlProtocolCfg.from_dict(given)
     given["success"] = {"height_error": {"max": 1.0}}
-    with pytest.raises(ValueError, match="draws no commands; ask for tracking_error_xy"):
+    with pytest.raises(ValueError, match="does not measure it; ask for tracking_error_xy"):
         ControlProtocolCfg.from_dict(given)
-    assert WholeBodyEnvCfg.draws_commands
+    assert "height_error" in WholeBodyEnvCfg.measures
+    mine = protocol.to_dict() | {"success": {"mpjpe": {"max": 50.0}}}
+    with pytest.raises(ValueError, match="Whole-Body does not measure it; ask for velocity_error,"):
+        ControlProtocolCfg.from_dict(mine)
