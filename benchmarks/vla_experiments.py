@@ -187,7 +187,7 @@ EXPERIMENTS = {
                 *("walk-to-table", "touch-red-cube-left", "push-green-cube-left"),
                 *("push-red-cube-right", "pick-red-cube", "place-red-cube-blue"),
             ),
-            episodes=60, max_steps=150, noise=(0.0, 0.02, 0.05), env="g1-table", cameras=("ego",),
+            episodes=150, max_steps=150, noise=(0.0, 0.02, 0.05), env="g1-table", cameras=("ego",),
         ),
     ),
     "metaworld-grpo-early-stop": Experiment(

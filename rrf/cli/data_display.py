@@ -1,6 +1,7 @@
 """Output of the `rrf data` commands: progress bars, tables, paths."""
 
 import contextlib
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,9 +10,19 @@ if TYPE_CHECKING:
     from rrf.data.validation.summary import Summary
 
 
+_LINE_EVERY_S = 30.0
+
+
 @contextlib.contextmanager
 def progress_bars(*names: str) -> Iterator[dict[str, Callable[[int, int, str], None]]]:
-    """Show a progress bar per name. Yields name -> function of (done, total, current item)."""
+    """Show a progress bar per name; in a log file, a line now and then. Yields name -> function of
+    (done, total, current item).
+    """
+    from rich.console import Console
+
+    if not Console().is_terminal:
+        yield {name: _lines(name) for name in names}
+        return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = (
@@ -30,6 +41,20 @@ def progress_bars(*names: str) -> Iterator[dict[str, Callable[[int, int, str], N
             )
 
         yield {name: updater(name) for name in names}
+
+
+def _lines(name: str) -> Callable[[int, int, str], None]:
+    """Prints how far something is: when it begins, every `_LINE_EVERY_S`, and when it is done."""
+    shown_at: float | None = None
+
+    def update(done: int, total: int, item: str) -> None:
+        nonlocal shown_at
+        now = time.monotonic()
+        if shown_at is None or done == total or now - shown_at > _LINE_EVERY_S:
+            shown_at = now
+            print(f"{name}: {done} of {total}{f' ({item})' if item else ''}", flush=True)
+
+    return update
 
 
 def print_stats(summary: "Summary") -> None:

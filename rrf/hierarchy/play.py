@@ -78,6 +78,11 @@ def _system1(cfg: HierarchyCfg) -> Psi0PolicyCfg:
             "psi0-laptop)"
         )
     policy.require_system1()
+    if policy.past_states:
+        raise ValueError(
+            f"system1.policy {path} sees {policy.past_states} past states, which the clock does "
+            "not keep; train one with policy.past_states=0"
+        )
     return policy
 
 

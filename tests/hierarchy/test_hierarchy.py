@@ -246,6 +246,13 @@ def test_a_policy_in_one_part_is_refused(cfg, robot, system0):
         play.check(cfg.replace(system1=SystemCfg(policy=str(system0), hz=5.0)), robot.joints)
 
 
+def test_a_system_1_that_sees_the_past_is_refused(cfg, robot, tmp_path):
+    remembers = written(tmp_path, past_states=2)
+    system1 = cfg.system1.replace(policy=str(remembers))
+    with pytest.raises(ValueError, match="sees 2 past states, which the clock does not keep"):
+        play.check(cfg.replace(system1=system1), robot.joints)
+
+
 def test_a_policy_without_units_is_refused(cfg, robot, tmp_path):
     blank = written(tmp_path, action_names=[], action_units=[])
     with pytest.raises(ValueError, match="does not know the names and units of its actions"):
