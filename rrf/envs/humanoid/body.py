@@ -207,11 +207,16 @@ def shown_spec() -> mujoco.MjSpec:
 
 
 def shown_data(
-    model: mujoco.MjModel, joints: tuple[str, ...], angles: np.ndarray, pelvis_7: np.ndarray
+    model: mujoco.MjModel,
+    joints: tuple[str, ...],
+    angles: np.ndarray,
+    pelvis_7: np.ndarray,
+    speed_6: np.ndarray,
 ) -> mujoco.MjData:
-    """A state of a model: angles of joints, rad, and place and orientation of the pelvis, [7]."""
+    """A state of a model: angles of joints, rad, place and orientation of the pelvis, [7], and its
+    velocities, [6]."""
     data = mujoco.MjData(model)
-    data.qpos[:7] = pelvis_7
+    data.qpos[:7], data.qvel[:6] = pelvis_7, speed_6
     data.qpos[qpos_addresses(model, joints)] = angles
     mujoco.mj_forward(model, data)
     return data

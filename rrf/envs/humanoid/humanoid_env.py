@@ -184,10 +184,12 @@ class HumanoidEnv(OfRslRl, abc.ABC):
 
     def mj_datas(self, env_ids: Sequence[int]) -> list[typing.Any]:
         """MuJoCo states of `mj_model` of some environments."""
-        joints = self.robot.observed
+        joints, physics = self.robot.observed, self._physics
         return [
-            body.shown_data(self.mj_model, joints, self._observe.joints(row)[0], row[0, :7])
-            for row in (self._physics.qpos[[index]] for index in env_ids)
+            body.shown_data(
+                self.mj_model, joints, self._observe.joints(qpos[None])[0], qpos[:7], qvel[:6]
+            )
+            for qpos, qvel in ((physics.qpos[index], physics.qvel[index]) for index in env_ids)
         ]
 
     def state(self) -> EnvState:

@@ -40,6 +40,10 @@ class HumanoidTaskCfg(ControlEnvCfg):
         if self.episode_s < 1:
             raise ValueError(f"episode_s is {self.episode_s}, allowed: 1 or more")
 
+    def drawable(self) -> typing.Self:
+        """With all that is asked of the robot, whatever a training begins with."""
+        return super().drawable().replace(first_level=1.0)
+
 
 @configclass(builds="rrf.envs.humanoid.whole_body_env:WholeBodyEnv")
 class WholeBodyEnvCfg(HumanoidTaskCfg):

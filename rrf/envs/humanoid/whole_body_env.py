@@ -18,6 +18,7 @@ from rrf.envs.humanoid.proprioception import (
     HISTORY,
     LONG_HISTORY,
     NUM_ACTIONS,
+    VELOCITY,
     Gait,
     History,
     are_asked_to_step,
@@ -70,6 +71,11 @@ class WholeBodyEnv(HumanoidEnv):
             robot=robot_facts(robot),
         )
         self.reset()
+
+    @property
+    def command(self) -> torch.Tensor:
+        """How the robots shall move now, float32 [N, 3]: forward m/s, left m/s, turn left rad/s."""
+        return torch.from_numpy(self._commands.now_n15[:, VELOCITY].astype(np.float32))
 
     # What `HumanoidEnv` asks for.
 

@@ -286,9 +286,17 @@ def test_bad_configs_say_what_is_allowed(change, message):
         WholeBodyEnvCfg(**change)
 
 
+def test_what_is_shown_is_the_whole_task():
+    assert WholeBodyEnvCfg(first_level=0.0, num_envs=3).drawable() == WholeBodyEnvCfg(
+        first_level=1.0, num_envs=3
+    )
+
+
 def test_it_can_be_drawn(env):
     data = env.mj_datas([1])[0]
     np.testing.assert_allclose(data.qpos[:7], env._physics.qpos[1, :7])
+    np.testing.assert_allclose(data.qvel[:6], env._physics.qvel[1, :6])
+    assert env.command.shape == (4, 3)  # in the caption, beside the velocity
     assert env.mj_model.njnt == 30
     assert body.qpos_addresses(env.mj_model, body.OBSERVED).shape == (23,)
 
