@@ -33,6 +33,7 @@ from flows.training import (
     within_budget,
 )
 from rrf import atomic, workspace
+from rrf.config import first_error
 from rrf.envs.humanoid.whole_body_configs import WholeBodyEnvCfg
 from rrf.evaluation.gates.gate import load_gate
 from rrf.evaluation.vla.configs import ProtocolCfg
@@ -194,7 +195,10 @@ def check(
     for task in tasks:
         protocol.environment_cfg().check_task(task)
     for stage, (target, changes) in trained.items():
-        cfg, kind = resolve(target, as_words(changes)), CONTROL if stage == "balance" else VLA
+        try:
+            cfg, kind = resolve(target, as_words(changes)), CONTROL if stage == "balance" else VLA
+        except ValueError as error:
+            raise ValueError(f"{stage}: {first_error(error)}") from error
         if cfg.policy_kind != kind:
             raise ValueError(
                 f"{stage} is {target}, which trains {described(cfg.policy_kind)}; give one that "

@@ -49,7 +49,7 @@ champion_margin: 1.0
 task_margin: 1.0
 """
 BALANCE = {"env.num_envs": 8, "max_iterations": 1, "num_steps_per_env": 8}
-BALANCE |= {"init_from": HumanoidCfg.system0, "algorithm.learning_rate": 1e-6}  # it stands
+BALANCE |= {"init_from": HumanoidCfg.system0, "algorithm.learning_rate": 1e-5}  # it stands
 OVERRIDES = {
     **{f"balance.{name}": value for name, value in BALANCE.items()},
     **{"sft.max_steps": 4, "sft.batch_size": 4, "sft.validation_fraction": 0},
@@ -77,6 +77,10 @@ OVERRIDES = {
         ({"sft": "cartpole-ppo"}, "sft is cartpole-ppo, which trains a state-based policy; give"),
         ({"overrides": {"sft.policy.chunk_length": 2}}, "predicts 2 steps, but protocol"),
         ({"overrides": {"sft.max_step": 1}}, "did you mean 'max_steps'"),
+        (
+            {"overrides": {"balance.algorithm.learning_rate": 1e-6}},
+            "^balance: algorithm: learning_rate is 1e-06, allowed",
+        ),
         ({"gate": "configs/gates/t.yaml", "system0": "vla"}, "system0 is vla, a policy that sees"),
         ({"gate": "configs/gates/t.yaml", "system1": "body"}, "system1 is body, a state-based"),
         ({"gate": "configs/gates/t.yaml", "system0": "gone"}, r"gone. is neither a checkpoint"),
