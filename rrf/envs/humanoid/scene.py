@@ -58,11 +58,12 @@ _CAMERA_POS, _CAMERA_PITCH = (0.0576235, 0.01753, 0.42987), 0.8307767
 START_HEIGHT = 0.75
 """Height of the pelvis when an episode begins, m."""
 READY = {
-    "left": (-0.05, 0.12, 0.0, -0.5, 0.9, -0.25, 0.0),
-    "right": (-0.05, -0.12, 0.0, -0.5, -0.9, -0.25, 0.0),
+    "left": (0.5, 0.6, 0.6, -0.6, 0.9, -0.25, 0.0),
+    "right": (0.5, -0.6, -0.6, -0.6, -0.9, -0.25, 0.0),
 }
-"""Angles of the arms when an episode begins, rad: the hands are 8 cm or more from all things.
-Shoulders and elbows are in the range that whole-body policies train with; beyond it they fall."""
+"""Angles of the arms when an episode begins, rad: the hands are apart, where they hide nothing that
+an instruction names from the camera in the head, and 8 cm or more from all things. Shoulders and
+elbows are in the range that whole-body policies train with; beyond it they fall."""
 
 
 @dataclasses.dataclass(frozen=True)

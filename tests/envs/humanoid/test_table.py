@@ -194,6 +194,30 @@ def test_an_episode_depends_on_its_initial_state_alone(env):
     assert np.array_equal(seen, again)
 
 
+@pytest.mark.parametrize("name", [name for name in ONE_OF_EACH if "walk" not in name])
+def test_the_camera_in_the_head_sees_what_the_instruction_names(name):
+    """From where an episode begins; what arms hide, no policy finds."""
+    world, task = scene.World(), tasks.TASKS[name]
+    data, camera = mujoco.MjData(world.model), world.model.camera("ego").id
+    widest = np.tan(np.radians(world.model.cam_fovy[camera]) / 2)
+    things = [task.object, *([f"{task.plate}_plate"] if task.plate else [])]
+    for index in range(30):
+        world.begin(data, scene.layout(task, InitialState(name, 4242, index)))
+        eye, turn = data.cam_xpos[camera], data.cam_xmat[camera].reshape(3, 3)
+        for thing in things:
+            geom, seen = world.model.geom(thing), 0
+            top = data.geom_xpos[geom.id] + [0, 0, geom.size[2] or geom.size[1] or geom.size[0]]
+            reach = 0.8 * geom.size[0]
+            for x, y in np.ndindex(3, 3):
+                way = top + np.array([reach * (x - 1), reach * (y - 1), -1e-4]) - eye
+                right, up, back = turn.T @ way
+                first = np.zeros(1, np.int32)
+                mujoco.mj_ray(world.model, data, eye, way, None, 1, -1, first)
+                is_inside = back < 0 and max(abs(right), abs(up)) < -back * widest
+                seen += is_inside and first[0] == geom.id
+            assert seen >= 3, (index, thing)
+
+
 def test_the_other_hand_and_the_other_object_solve_nothing(env):
     state = InitialState("touch-blue-ball-right", 5, 3)
     played(env, state)
