@@ -26,7 +26,7 @@ def panel(runtime: Runtime, joints_29: np.ndarray, size: int) -> np.ndarray:
     image = Image.new("RGB", (size, size), _BACKGROUND)
     draw, third = ImageDraw.Draw(image), size // 3
     age = runtime.feature_age_s
-    said = "nothing yet" if runtime.features is None else f"features, {age:.2f} s old"
+    said = "nothing yet" if runtime.features is None else f"features, age {age:.2f} s"
     state = f"stopped: {runtime.stopped.reason}" if runtime.stopped else "36 numbers"
     titles = (f"System 2: {said}", f"System 1: {state}", "System 0: 15 joints")
     for row, (number, title) in enumerate(zip((2, 1, 0), titles, strict=True)):
