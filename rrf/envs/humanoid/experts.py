@@ -41,7 +41,7 @@ _TOUCH_M = -0.01
 _BESIDE_M = {"left": (-0.03, -0.12), "right": (-0.03, 0.12), "forward": (-0.12, 0.0)}
 _ALONG = {"left": (0.0, 1.0), "right": (0.0, -1.0), "forward": (1.0, 0.0)}
 _FAST_M_S, _CARRY_M_S, _SLOW_M_S, _LOWER_M_S = 0.35, 0.2, 0.15, 0.1
-_NEAR_M, _AT_M = 0.02, 0.012
+_NEAR_M, _AT_M, _IN_HAND_M = 0.02, 0.012, 0.05
 _TURNED_RAD = 0.2
 _STAND_M = 0.12  # no steps for less: they move the hand more than they help it
 _MAX_RAD_S = 1.8  # of a joint
@@ -192,6 +192,13 @@ class Expert:
 
     def _approach(self, data, hand: np.ndarray, thing: np.ndarray) -> tuple[np.ndarray, float]:
         """Over the object and down around it."""
+        if math.dist(hand, thing) < _IN_HAND_M and self._is_off_table(data):
+            # Who else moved the hand (a policy that is corrected) holds it already.
+            self._fingers, self._held = _GRIP, thing - hand
+            rests = scene.TABLE_TOP + scene.rest_height(self._task.shape)
+            self._grip = np.array([*hand[:2], rests + _GRASP_M])
+            self._go("lift")
+            return _above(self._grip, _LIFT_M), _CARRY_M_S
         self._fingers = _OPEN
         over, low = self._at_object(data, _OVER_M), self._at_object(data, _GRASP_M)
         if self._phase != "down":
@@ -205,6 +212,10 @@ class Expert:
             self._grip = low
             self._go("close")
         return low, _SLOW_M_S
+
+    def _is_off_table(self, data: "mujoco.MjData") -> bool:
+        """Whether the object is higher than it would lie, on the table or on a plate."""
+        return self._world.above_table(data, self._task.object) > self._world.plate_height + 0.01
 
     def _place(self, data: "mujoco.MjData") -> tuple[np.ndarray, float]:
         assert self._arm

@@ -184,6 +184,25 @@ def test_an_expert_leans_as_far_as_its_arm_is_too_short(env):
     assert 0.25 < leans[-1] <= 0.6
 
 
+def test_an_expert_goes_on_with_what_somebody_else_has_in_hand(env):
+    """As it must, to correct a policy."""
+    env.reset([InitialState("place-red-cube-blue", 7, 1)], [0])
+    episode, step = env._episodes[0], None
+    env.step(env.expert_action(0)[None, None], [0])
+    while not episode.expert._is_off_table(env.data(0)):
+        env.step(env.expert_action(0)[None, None], [0])
+    first = episode.expert
+    episode.expert = type(first)(env.world, episode.task, episode.start, first._dt)
+    before = env.world.place(env.data(0), "red_cube")[2]
+    env.step(env.expert_action(0)[None, None], [0])
+    assert episode.expert._phase == "lift"
+    assert np.abs(env.world.place(env.data(0), "red_cube")[2] - before) < 0.05
+    while step is None or not (step.success[0] or step.truncated[0]):
+        step = env.step(env.expert_action(0)[None, None], [0])
+        assert episode.expert._phase != "begin"
+    assert step.success[0]
+
+
 def test_an_episode_depends_on_its_initial_state_alone(env):
     state = InitialState("touch-blue-ball-right", 5, 3)
     seen, is_solved = played(env, state)
