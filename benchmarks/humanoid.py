@@ -141,7 +141,7 @@ def hierarchy_tick(bench: Bench) -> dict:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--policy", type=Path, help="a checkpoint, instead of training one")
+    parser.add_argument("--policy", type=Path, help="of System 0 or g1-tracking-ppo")
     parser.add_argument("--combination", type=Path, help="a checkpoint of all three systems")
 
 

@@ -67,6 +67,7 @@ class MotionTrackingEnv(HumanoidEnv):
         self._frame_n = np.zeros(self.num_envs, np.int64)
         self._began_n = np.zeros(self.num_envs, np.int64)
         own, clip = 7 + 3 * num, num * (len(AHEAD) + 1) + 3 + 3 + 1 + 2 + 2
+        self._default = self.robot.default_pose(self.robot.observed)
         self._noise = noise_scale(self.robot)[: 7 + 2 * num]
         dims = {"actor": own + clip, "critic": own + clip + 15}
         self.interface = Interface(
@@ -182,9 +183,8 @@ class MotionTrackingEnv(HumanoidEnv):
             ],
             axis=1, dtype=np.float32,
         )  # fmt: skip
-        default = self.robot.default_pose(self.robot.observed)
         clip = [
-            *(self._ahead(num) - default for num in AHEAD),
+            *(self._ahead(num) - self._default for num in AHEAD),
             0.05 * frames.joint_velocities_fc[at],
             frames.velocity_f3[at], 0.25 * frames.spin_f3[at],
             frames.root_f7[at, 2:3], frames.tilt_f2[at], frames.touches_f2[at],

@@ -1,4 +1,4 @@
-"""The config of the whole-body task. Imports no simulator."""
+"""The configs of the whole-body task and of what its kind share. Imports no simulator."""
 
 import typing
 
