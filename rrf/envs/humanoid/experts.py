@@ -217,26 +217,29 @@ class Expert:
         """Whether the object is higher than it would lie, on the table or on a plate."""
         return self._world.above_table(data, self._task.object) > self._world.plate_height + 0.01
 
+    def _is_over_plate(self, thing: np.ndarray) -> bool:
+        return math.dist(thing[:2], self._start.plates[self._task.plate]) < _NEAR_M
+
     def _place(self, data: "mujoco.MjData") -> tuple[np.ndarray, float]:
         assert self._arm
         hand, thing = self._arm.place(data), self._world.place(data, self._task.object)
         if self._phase in ("begin", "down", "close", "lift"):
             goal = self._pick(data)
-            if self._phase == "lift" and self._is_at(data, goal[0], 0.03):
+            # Who else moves the hand may have carried it away without lifting it so high.
+            is_off = math.dist(hand[:2], self._grip[:2]) > 0.03 or self._is_over_plate(thing)
+            if self._phase == "lift" and (is_off or self._is_at(data, goal[0], 0.03)):
                 self._go("carry")
             return goal
         assert self._held is not None
-        x, y = self._start.plates[self._task.plate]
         rests = scene.TABLE_TOP + self._world.plate_height + scene.rest_height(self._task.shape)
-        low = np.array([x, y, rests + 0.004]) - self._held
+        low = np.array([*self._start.plates[self._task.plate], rests + 0.004]) - self._held
         if self._phase in ("carry", "lower"):
             if float(np.linalg.norm(thing - hand - self._held)) > 0.05:
                 self._go("begin")
-            over = _above(low, 0.1)
             if self._phase == "carry":
-                if self._is_at(data, over, _NEAR_M):
+                if self._is_over_plate(thing):
                     self._go("lower")
-                return over, _CARRY_M_S
+                return _above(low, 0.1), _CARRY_M_S
             if self._is_at(data, low, _AT_M) or self._since > 3 / self._dt:
                 self._grip = low
                 self._go("open")

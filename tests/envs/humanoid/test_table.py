@@ -4,7 +4,7 @@ import mujoco
 import numpy as np
 import pytest
 
-from rrf.envs.humanoid import command, hands, kinematics, scene, success, tasks
+from rrf.envs.humanoid import command, experts, hands, kinematics, scene, success, tasks
 from rrf.envs.humanoid.configs import HumanoidCfg
 from rrf.envs.vec_env import ExpertVecEnv, InitialState
 
@@ -201,6 +201,25 @@ def test_an_expert_goes_on_with_what_somebody_else_has_in_hand(env):
         step = env.step(env.expert_action(0)[None, None], [0])
         assert episode.expert._phase != "begin"
     assert step.success[0]
+
+
+def test_an_expert_lets_go_of_what_somebody_else_holds_over_the_plate(env):
+    """A policy that carried it lower than the expert would, and waits there with its hand closed:
+    told to go back and lift, it would never learn to open."""
+    env.reset([InitialState("place-red-cube-blue", 7, 1)], [0])
+    env.step(env.expert_action(0)[None, None], [0])
+    expert = env._episodes[0].expert
+    while expert._phase != "lower":
+        env.step(env.expert_action(0)[None, None], [0])
+    expert._go("lift")  # what it believed while the policy carried
+    closed = env.expert_action(0)
+    for _ in range(40):
+        env.step(closed[None, None], [0])
+        told = env.expert_action(0)
+    is_open = hands.pose(expert.side, experts._OPEN)
+    fingers = [command.NAMES.index(name) for name in is_open]
+    np.testing.assert_allclose(told[fingers], list(is_open.values()))
+    assert np.abs(told[fingers] - closed[fingers]).max() > 0.5
 
 
 def test_an_episode_depends_on_its_initial_state_alone(env):
