@@ -62,6 +62,8 @@ class Experiment:
     title: str
     sft: str
     sft_overrides: Sequence[str] = ()
+    dagger: str | None = None  # what corrects the imitating policy before it is reinforced
+    dagger_overrides: Sequence[str] = ()
     rl: str | None = None
     rl_overrides: Sequence[str] = ()
     protocol: str = SIX_TASKS
@@ -180,7 +182,10 @@ EXPERIMENTS = {
         ),
     ),
     "psi0-g1-table-grpo": Experiment(
-        "GRPO, three levels, G1 at a table", "psi0-g1-table", rl="psi0-g1-table-grpo",
+        "DAgger and GRPO, three levels, G1 at a table", "psi0-g1-table",
+        dagger="psi0-g1-table-dagger",
+        dagger_overrides=("tasks=[pick-red-cube,place-red-cube-blue]", "episodes_per_task=30"),
+        rl="psi0-g1-table-grpo",
         protocol="configs/protocols/g1-table-shown.yaml",
         recordings=Recordings(
             (
@@ -255,10 +260,12 @@ def run(name: str, seed: int, resumes: bool = False, alone: bool = False) -> dic
         shutil.rmtree(folder, ignore_errors=True)
     words, threads = [*experiment.sft_overrides, f"seed={seed}"], experiment.sft_threads
     costs: list[_Cost] = []  # of each stage
+    demonstrations = []
     if experiment.recordings:
         published, cost = dataset(name, experiment.recordings)
-        words.append(f"dataset={published}")
+        demonstrations = [f"dataset={published}"]
         costs.append(cost)
+    words += demonstrations
     if experiment.pretrained:
         words.append(f"init_from={_fine_tuned(experiment.pretrained, seed)['checkpoint']}")
     protocol = _protocol(experiment, folder)
@@ -269,25 +276,31 @@ def run(name: str, seed: int, resumes: bool = False, alone: bool = False) -> dic
         costs.append(_Cost(parent["wall_s"], parent["cpu_s"]))
     else:
         trained = parent = _train(costs, experiment.sft, tuned, words, threads)
-    before = None
+    before, more = None, {}
     if experiment.rl:
-        before = _evaluate(costs, parent["checkpoint"], protocol, folder / "before", videos)
-        overrides = [*experiment.rl_overrides, f"seed={seed}", f"init_from={parent['checkpoint']}"]
+        start = parent["checkpoint"]
+        before = _evaluate(costs, start, protocol, folder / "before", videos)
+        if experiment.dagger:
+            overrides = [*experiment.dagger_overrides, *demonstrations, f"init_from={start}"]
+            overrides.append(f"seed={seed}")
+            start = _train(costs, experiment.dagger, folder / "dagger", overrides)["checkpoint"]
+            more["corrected"] = _evaluate(costs, start, protocol, folder / "corrected", videos)
+        overrides = [*experiment.rl_overrides, f"seed={seed}", f"init_from={start}"]
         trained = _train(costs, experiment.rl, folder / "rl", overrides)
     after = _evaluate(costs, trained["checkpoint"], protocol, folder / "after", videos)
-    cost, more = _Cost(*map(sum, zip(*costs, strict=True))), {}
+    cost = _Cost(*map(sum, zip(*costs, strict=True)))
     if experiment.recordings and (shown := experiment.recordings.demonstrations):
         if before:
             more["imitated"] = before
         # What the demonstrations alone would give; it is no part of the recipe.
         words += [f"episodes_per_instruction={shown}", f"max_steps={_SHOWN_STEPS}"]
-        start = train(experiment.sft, folder / "shown", words, threads)
-        before = _evaluate([], start["checkpoint"], protocol, folder / "before-repeats", videos)
+        imitated = train(experiment.sft, folder / "shown", words, threads)
+        before = _evaluate([], imitated["checkpoint"], protocol, folder / "before-repeats", videos)
         if alone and experiment.rl:
             overrides = [
                 *experiment.rl_overrides,
                 f"seed={seed}",
-                f"init_from={start['checkpoint']}",
+                f"init_from={imitated['checkpoint']}",
             ]
             found = train(experiment.rl, folder / "rl-alone", overrides)
             more["alone"] = _evaluate(

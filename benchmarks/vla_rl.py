@@ -10,9 +10,10 @@ initial states, which takes a quarter of an hour per seed.
 which are repeated in other initial states, then imitation and GRPO. It takes hours; `--resume`
 continues it.
 
-`hierarchy` measures `hierarchy_success`, `hierarchy_success_after_rl` and `hierarchy_falls`: a G1
-at its table, 150 demonstrations of each of six instructions through the System 0 that comes with
-rrf, imitation of Systems 2 and 1, and GRPO through it; an hour.
+`hierarchy` measures `hierarchy_success`, `hierarchy_success_corrected`,
+`hierarchy_success_after_rl` and `hierarchy_falls`: a G1 at its table, 150 demonstrations of each of
+six instructions through the System 0 that comes with rrf, imitation of Systems 2 and 1, DAgger of
+two of them, and GRPO through it; an hour and a half.
 
 `drawn --tasks-seed 0 1 2` measures `drawn_success_before`, `drawn_success_imitated` and
 `drawn_success_after`: six tasks that each of these seeds draws, one demonstration of each, which is
@@ -62,6 +63,7 @@ _IDS = {  # experiment -> field of its results -> id under which it is published
     "metaworld-grpo-mt50-two-views": {"after": "mt50_success", "wall_s": "mt50_wall_h"},
     "psi0-g1-table-grpo": {
         "before": "hierarchy_success",
+        "corrected": "hierarchy_success_corrected",
         "after": "hierarchy_success_after_rl",
         "falls_after": "hierarchy_falls",
     },
@@ -193,12 +195,16 @@ def _experiment(name: str, bench: Bench) -> list[dict]:
     for seed in bench.options.seeds or _SEEDS.get(name, (0,)):
         _run(bench, name, seed)
     results = experiments.results_of(name)
-    numbers = []
+    numbers, since = [], None
     for field, id in _IDS.get(name, {}).items():
         unit, size = _UNITS.get(id[-2:], ("of 1", 1))
         value = statistics.mean(result[field] for result in results) / size
         seeds = [result["seed"] for result in results]
-        numbers.append(bench.number(id, value, unit, seeds=seeds))
+        number = bench.number(id, value, unit, seeds=seeds)
+        if f"bounds_{field}" in results[0]:  # a stage, tested against the one before
+            number["paired"] = headline_page.paired(results, since, field)
+            since = field
+        numbers.append(number)
     return numbers
 
 
