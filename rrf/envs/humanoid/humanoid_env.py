@@ -227,11 +227,10 @@ class HumanoidEnv(OfRslRl, abc.ABC):
 
     def _measure(self, velocity_before_nc: np.ndarray) -> Motion:
         qpos, qvel = self._physics.qpos, self._physics.qvel
-        sensors = self._physics.sensors
-        feet = sensors[:, :20].reshape(-1, 2, 10)  # place, velocity, x axis, touch
+        feet = self._physics.feet
         yaw = euler(qpos[:, 3:7])[:, 2]
         places = feet[:, :, :3] - qpos[:, None, :3]
-        torso = euler(sensors[:, 20:24])
+        torso = euler(self._physics.torso)
         torso[:, 2] = wrapped(torso[:, 2] - yaw)
         joints, velocities = self._observe.joints(qpos), self._observe.velocities(qvel)
         torque = self._stiffness * (self._controls_nc - joints) - self._damping * velocities

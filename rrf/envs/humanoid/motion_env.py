@@ -41,7 +41,6 @@ WEIGHTS = {
 for where the pelvis is in the world, which no robot measures."""
 _UP = np.array([0.0, 0.0, 1.0])
 _LOST_M, _LOST_RAD = 0.25, 0.8
-_NUM_SENSORS = 24  # of the soles and the torso, before those of the links
 
 
 class MotionTrackingEnv(HumanoidEnv):
@@ -94,7 +93,7 @@ class MotionTrackingEnv(HumanoidEnv):
         self._frame_n += 1
         wanted, at = self._library.frames, self._frame_n
         angles = euler(self._physics.qpos[:, 3:7])
-        places = self._physics.sensors[:, _NUM_SENSORS:].reshape(self.num_envs, -1, 3)
+        places = self._physics.links
         links = in_heading(places[:, 1:] - places[:, :1], angles[:, 2])
         off = np.linalg.norm(links - wanted.links_fc3[at], axis=2)
         velocity = np.linalg.norm(motion.velocity_n3[:, :2] - wanted.velocity_f3[at, :2], axis=1)

@@ -90,10 +90,23 @@ class WholeBodyPhysics:
         """Velocities, a view [N, V]."""
         return self.state_nx[:, self._velocities]
 
+    # What `model_spec` measures, before the last physics step.
+
     @property
-    def sensors(self) -> np.ndarray:
-        """What was measured before the last physics step, [N, Y]."""
-        return self._sensors_nsy[:, -1]
+    def feet(self) -> np.ndarray:
+        """Of each foot its place, velocity and x axis in the world's frame, and the force on its
+        sole: [N, 2, 3 + 3 + 3 + 1], m, m/s and N."""
+        return self._sensors_nsy[:, -1, :20].reshape(-1, 2, 10)
+
+    @property
+    def torso(self) -> np.ndarray:
+        """The orientation of the torso, a quaternion [N, 4], w first."""
+        return self._sensors_nsy[:, -1, 20:24]
+
+    @property
+    def links(self) -> np.ndarray:
+        """Places of the pelvis and the links in the world's frame, [N, 1 + L, 3], m."""
+        return self._sensors_nsy[:, -1, 24:].reshape(len(self.models), -1, 3)
 
     def step(self, old_n23: np.ndarray, new_n23: np.ndarray) -> np.ndarray:
         """Advance by one action.
