@@ -26,6 +26,7 @@ from rrf import atomic, formats, workspace
 from rrf.config import first_error, read_yaml
 from rrf.lineage import Lineage
 from rrf.policies.vla.configs import PolicyCfg
+from rrf.run_directory import TrainingResult
 from rrf.runners.checkpoints.deployable import (
     KIND,
     TRAINER_STATE,
@@ -97,9 +98,10 @@ def latest(run_dir: str | Path) -> Path | None:
     return next(reversed(steps(run_dir).values()), None)
 
 
-def find(path: str | Path) -> Path:
-    """The checkpoint at `path`, which may also be a run directory (its newest checkpoint), from
-    here or in the workspace, or one that rrf ships (`workspace.find`).
+def find(path: str | Path, *, newest: bool = False) -> Path:
+    """The checkpoint at `path`, which may also be a run directory, from here or in the workspace,
+    or one that rrf ships (`workspace.find`). Of a finished run it is the one that its result names
+    (with validations, the best), of another, or where `newest` is asked for, the newest.
 
     Raises:
         ValueError: If there is no checkpoint at `path`.
@@ -112,8 +114,11 @@ def find(path: str | Path) -> Path:
     path = workspace.find(path)
     if (path / atomic.MANIFEST).is_file():
         return path
-    if newest := latest(path):
-        return newest
+    if last := latest(path):
+        result = None if newest else TrainingResult.read(path)
+        # Only the name is used, because the run may have been moved.
+        chosen = path / Path(result.checkpoint).name if result else last
+        return chosen if chosen.is_dir() else last
     run = workspace.state() / "runs" / path
     hint = f"; that run lies in {run}" if path.name and latest(run) else ""
     raise ValueError(

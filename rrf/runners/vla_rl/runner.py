@@ -415,8 +415,8 @@ class VLARLRunner:
         tracker.log_artifact(path, "videos")
 
     def _resume(self) -> None:
-        newest = checkpoint.latest(self.run_dir)
-        other = checkpoint.find(self.cfg.resume_dir) if self.cfg.resume_dir else None
+        newest, other = checkpoint.latest(self.run_dir), self.cfg.resume_dir
+        other = checkpoint.find(other, newest=True) if other else None
         path = newest or other
         if path is None:
             return

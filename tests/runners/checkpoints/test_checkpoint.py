@@ -1,6 +1,7 @@
 """Checkpoints: written whole, loaded strictly, refused when tampered with."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from safetensors.torch import load_file, save_file
 
 from rrf import atomic
 from rrf.lineage import Lineage
+from rrf.run_directory import TrainingResult
 from rrf.runners.checkpoints import checkpoint
 from rrf.runners.checkpoints.deployable import deployable_digest
 from rrf.runners.supervised.frames import open_split
@@ -148,6 +150,16 @@ def test_a_run_directory_stands_for_its_newest_checkpoint_and_nothing_else_does(
     assert checkpoint.find(runner.run_dir).name == "global_step_20"
     with pytest.raises(ValueError, match=r"neither a checkpoint"):
         checkpoint.find(tmp_path)
+
+
+def test_a_finished_run_stands_for_the_checkpoint_that_it_chose(runner, tmp_path):
+    for step in (1, 2, 3):
+        shutil.copytree(runner.run_dir / "global_step_20", tmp_path / f"global_step_{step}")
+    assert checkpoint.find(tmp_path).name == "global_step_3"
+    moved = "/elsewhere/run/global_step_2"
+    TrainingResult(moved, "", steps=3, metrics={}, wall_s=0.0, cpu_s=0.0).write(tmp_path)
+    assert checkpoint.find(tmp_path).name == "global_step_2"
+    assert checkpoint.find(tmp_path, newest=True).name == "global_step_3"
 
 
 def test_the_bare_name_of_a_run_is_answered_with_its_directory(runner, tmp_path, monkeypatch):
