@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from benchmarks import harness
+from benchmarks import harness, rl_go1
 from benchmarks.harness import Bench, Measure
 from benchmarks.peers import NotMeasuredError
 from rrf import workspace
@@ -149,6 +149,7 @@ IDS: dict[str, Measure] = {
     "g1_whole_body_env_steps_per_cpu_s": env_steps,
     **dict.fromkeys(["g1_whole_body_falls", *(id for id, _ in _WHOLE_BODY.values())], whole_body),
     **dict.fromkeys(["tracking_falls", *(id for id, _ in _TRACKING.values())], tracking),
+    **dict.fromkeys(["g1_flat_walk_wall_s", "g1_tracking_error", "g1_falls"], rl_go1.g1_flat_walk),
     "system0_tick_ms_p99": tick,
     "hierarchy_tick_ms_p99": hierarchy_tick,
 }
