@@ -1,5 +1,5 @@
-"""Numbers of walking robots for `benchmarks.rl` and `benchmarks.humanoid`: how fast PPO trains Go1,
-how long it takes until Go1 and G1 walk, and how well they walk then.
+"""Numbers of the walking quadruped for `benchmarks.rl`: how fast PPO trains Go1, how long it takes
+until Go1 walks, and how well it walks then.
 """
 
 import shutil
@@ -72,17 +72,9 @@ def go1_quick_walk(bench: Bench) -> list[dict]:
     return _walk_rows(bench, "go1_quick", "go1-flat-quick")
 
 
-def g1_flat_walk(bench: Bench) -> list[dict]:
-    """The same with `rrf train g1-flat-ppo`, a humanoid."""
-    return _walk_rows(bench, "g1_flat", "g1-flat-ppo", "g1", "g1-flat")
-
-
-def _walk_rows(
-    bench: Bench, name: str, of: str, robot: str | None = None, protocol: str = "go1-flat"
-) -> list[dict]:
-    """`robot`: what ids of errors and falls begin with, if not with `name`."""
-    trained = _walk(bench, name.replace("_", "-"), (), of, protocol)
-    seeds, robot = [SEED], robot or name
+def _walk_rows(bench: Bench, name: str, of: str) -> list[dict]:
+    trained = _walk(bench, name.replace("_", "-"), (), of)
+    seeds = [SEED]
     facts = {
         "env_steps": trained["num_steps"],
         "learning_wall_s": round(trained["wall_s"], 1),  # without start-up and saving
@@ -90,9 +82,9 @@ def _walk_rows(
     }
     return [
         bench.number(f"{name}_walk_wall_s", trained["command_wall_s"], "s", seeds=seeds) | facts,
-        bench.number(f"{robot}_tracking_error", trained["tracking_error_xy"], "m/s", seeds=seeds)
+        bench.number(f"{name}_tracking_error", trained["tracking_error_xy"], "m/s", seeds=seeds)
         | {"success": trained["success"]},
-        bench.number(f"{robot}_falls", trained["falls"], trained["of_episodes"], seeds=seeds),
+        bench.number(f"{name}_falls", trained["falls"], trained["of_episodes"], seeds=seeds),
     ]
 
 
@@ -123,27 +115,21 @@ def _go1_rows(bench: Bench, name: str, physics: str) -> list[dict]:
     ]
 
 
-def _walk(
-    bench: Bench,
-    name: str,
-    overrides: Sequence[str],
-    of: str = "go1-flat-ppo",
-    protocol: str = "go1-flat",
-) -> dict:
-    """Train a robot from scratch with the command that a user types, and evaluate the result."""
+def _walk(bench: Bench, name: str, overrides: Sequence[str], of: str = "go1-flat-ppo") -> dict:
+    """Train Go1 from scratch with the command that a user types, and evaluate the result."""
     run_dir = workspace.state() / "benchmarks" / f"{name}{bench.size('', '-small')}"
     shutil.rmtree(run_dir, ignore_errors=True)
     small = ["max_iterations=2", "env.num_envs=16"]
     words = [*overrides, f"seed={SEED}", "device=cpu", *bench.size([], small)]
     with Stopwatch() as watch:
         result = train(of, run_dir, words)
-    evaluated = _evaluated(Path(result["checkpoint"]), protocol, bench)
+    evaluated = _evaluated(Path(result["checkpoint"]), bench)
     return result | {"command_wall_s": watch.wall_s} | evaluated
 
 
-def _evaluated(checkpoint: Path, name: str, bench: Bench) -> dict:
+def _evaluated(checkpoint: Path, bench: Bench) -> dict:
     """Evaluate a policy under the protocol of the gate."""
-    protocol = protocol_of(name)
+    protocol = protocol_of("go1-flat")
     if bench.is_small:
         env = protocol.env.replace(num_envs=len(protocol.tasks))
         protocol = protocol.replace(episodes_per_task=1, max_episode_steps=100, env=env)

@@ -256,10 +256,11 @@ class HumanoidEnv(OfRslRl, abc.ABC):
             joints_na=joints[:, : self.num_actions],
             acceleration_na=(velocities - velocity_before_nc)[:, : self.num_actions] / STEP_S,
             torque_na=torque[:, : self.num_actions],
+            power_n=np.abs(torque * velocities).sum(1),
         )
 
     def _push_some(self) -> None:
-        if not self.cfg.randomises:
+        if not (self.cfg.randomises and self.cfg.pushes):
             return
         self._push_left_s -= STEP_S
         if len(due := np.flatnonzero(self._push_left_s <= 0)):

@@ -54,15 +54,25 @@ class Commands:
         self.now_n15 = self.goal_n15.copy()
         self.left_s_n = np.zeros(num_robots)
         self.arm_left_s_n = np.zeros(num_robots)
+        self._is_held = False
+
+    def hold(self, velocity_n3: np.ndarray | None) -> None:
+        """Keep these velocities, upright and with still arms, also after resets; None draws again,
+        when the time comes."""
+        self._is_held = velocity_n3 is not None
+        if velocity_n3 is not None:
+            self.goal_n15[:] = resting(self._robot)
+            self.goal_n15[:, VELOCITY] = velocity_n3
 
     def reset(self, robots: np.ndarray, level: float) -> None:
-        """Start again from standing, and draw new goals."""
+        """Start again from standing, and draw new goals unless they are held."""
         self.now_n15[robots] = resting(self._robot)
-        self._draw(robots, level)
-        self._draw_arms(robots, level)
+        if not self._is_held:
+            self._draw(robots, level)
+            self._draw_arms(robots, level)
 
     def advance(self, seconds: float, level: float) -> None:
-        """Draw new goals where the time has come, and approach them.
+        """Draw new goals where the time has come, unless they are held, and approach them.
 
         Args:
             seconds: Since the last call.
@@ -70,9 +80,9 @@ class Commands:
         """
         self.left_s_n -= seconds
         self.arm_left_s_n -= seconds
-        if len(due := np.flatnonzero(self.left_s_n <= 0)):
+        if not self._is_held and len(due := np.flatnonzero(self.left_s_n <= 0)):
             self._draw(due, level)
-        if len(due := np.flatnonzero(self.arm_left_s_n <= 0)):
+        if not self._is_held and len(due := np.flatnonzero(self.arm_left_s_n <= 0)):
             self._draw_arms(due, level)
         step = self._rates * seconds
         self.now_n15 += np.clip(self.goal_n15 - self.now_n15, -step, step)

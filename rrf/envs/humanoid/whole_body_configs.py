@@ -30,6 +30,8 @@ class HumanoidTaskCfg(ControlEnvCfg):
     training. It grows to 1 while the robots stay on their feet. 1: everything from the start."""
     randomises: bool = True
     """Whether friction, masses, motors, latency, noise and pushes are drawn at random."""
+    pushes: bool = True
+    """Whether something pushes the robots now and then, where things are drawn at random."""
 
     def __post_init__(self):
         super().__post_init__()

@@ -30,6 +30,7 @@ from rrf.envs.humanoid.robots import Robot
 from rrf.envs.humanoid.whole_body_commands import COMMAND_ARRAYS, WALKS_FROM, Commands
 from rrf.envs.humanoid.whole_body_configs import WholeBodyEnvCfg
 from rrf.envs.humanoid.whole_body_rewards import Motion, terms
+from rrf.envs.motions.clip import quat_conjugate, rotate
 
 _PRIVILEGED = 18
 
@@ -76,6 +77,25 @@ class WholeBodyEnv(HumanoidEnv):
     def command(self) -> torch.Tensor:
         """How the robots shall move now, float32 [N, 3]: forward m/s, left m/s, turn left rad/s."""
         return torch.from_numpy(self._commands.now_n15[:, VELOCITY].astype(np.float32))
+
+    # What `rrf.evaluation.control.metrics.VelocityEnv` asks for.
+
+    def set_command(self, command: torch.Tensor | None) -> None:
+        """Hold the velocities [N, 3], upright and with still arms, also after resets; None draws
+        all commands at random again."""
+        self._commands.hold(None if command is None else command.cpu().numpy())
+
+    def body_velocity(self) -> torch.Tensor:
+        """Forward and left velocity (m/s) and left turn rate (rad/s), [N, 3], in the body frame."""
+        qpos, qvel = self._physics.qpos, self._physics.qvel
+        linear = rotate(quat_conjugate(qpos[:, 3:7]), qvel[:, :3])
+        velocity = np.column_stack([linear[:, :2], qvel[:, 5]])
+        return torch.from_numpy(velocity.astype(np.float32)).to(self.device)
+
+    def power(self) -> torch.Tensor:
+        """Mechanical power of legs, waist and arms at the end of the last step, W, [N]."""
+        assert self._motion is not None
+        return torch.from_numpy(self._motion.power_n.astype(np.float32)).to(self.device)
 
     # What `HumanoidEnv` asks for.
 

@@ -182,7 +182,10 @@ class ControlProtocolCfg(BaseProtocolCfg):
         return [InitialState(task, self.seed, index) for task in self.tasks for index in indices]
 
     def is_about(self, config: Mapping) -> bool:
-        """Whether the policy was trained on the same task with the same observations."""
+        """Whether the policy was trained on the same task with the same observations. A task that
+        draws commands of its own is more than the velocities of a protocol."""
+        if self.commands and self.env.measures:
+            return False
         trained_in, env = config.get("env") or {}, self.env.to_dict()
         if task_id(self.env.task) != task_id(trained_in.get("task", "")):
             return False

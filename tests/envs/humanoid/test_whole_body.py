@@ -1,15 +1,24 @@
 import dataclasses
 
+import mujoco
 import numpy as np
 import pytest
 import torch
 
 from rrf.algorithms.mirrors import whole_body as mirrors_of
 from rrf.envs.humanoid import balancer, body, command
-from rrf.envs.humanoid.proprioception import COMMAND_NAMES, Gait, History, moves
-from rrf.envs.humanoid.whole_body_commands import ARM_RATE, RATES, WALKS_FROM, Commands, limits
+from rrf.envs.humanoid.proprioception import COMMAND_NAMES, VELOCITY, Gait, History, moves
+from rrf.envs.humanoid.whole_body_commands import (
+    ARM_RATE,
+    RATES,
+    WALKS_FROM,
+    Commands,
+    limits,
+    resting,
+)
 from rrf.envs.humanoid.whole_body_configs import WholeBodyEnvCfg
 from rrf.envs.humanoid.whole_body_rewards import terms
+from rrf.evaluation.control.metrics import VelocityEnv
 
 pytest.importorskip("mjlab", reason="the robot's model is in mjlab's wheel")
 
@@ -178,6 +187,51 @@ def test_commands_stay_in_their_ranges_and_change_slowly():
     assert (spread > 0.6 * (high - low)).all()  # the whole range is asked for
     is_still = (np.abs(commands.goal_n15[:, 8:11]) < 1e-9).all(1)
     assert 0.1 < is_still.mean() < 0.6
+
+
+def test_held_velocities_stay_after_falls_and_are_those_of_the_body():
+    env = build(first_level=1.0, randomises=False, physics="exact")
+    assert isinstance(env, VelocityEnv)
+    asked = torch.tensor([[0.3, 0.0, 0.0], [0.0, -0.2, 0.0], [0.0, 0.0, 0.5], [0.0, 0.0, 0.0]])
+    wanted = np.tile(resting(), (4, 1))
+    wanted[:, VELOCITY] = asked
+    env.set_command(asked)
+    fell = 0
+    for _ in range(450):  # longer than a draw is held
+        fell += int(env.step(torch.full((4, 15), 4.0))[2].sum())
+        np.testing.assert_allclose(env._commands.goal_n15, wanted)
+        gone = np.abs(env._commands.now_n15 - wanted)
+        assert (gone[:, VELOCITY] <= np.abs(asked.numpy()) + 1e-6).all()
+        gone[:, VELOCITY] = 0.0
+        assert not gone.any()  # upright, with still arms
+    assert fell
+    env.reset()
+    qpos = env._physics.qpos
+    env.step(torch.zeros(4, 15))
+    before = qpos.copy()
+    env.step(torch.zeros(4, 15))
+    way = (qpos[:, :3] - before[:, :3]) / env.interface.step_dt
+    turn = np.zeros((4, 9))
+    for i in range(4):
+        mujoco.mju_quat2Mat(turn[i], qpos[i, 3:7])
+    inside = np.einsum("nji,nj->ni", turn.reshape(4, 3, 3), way)[:, :2]
+    np.testing.assert_allclose(env.body_velocity()[:, :2], inside, atol=0.05)
+    assert (env.power() >= 0).all()
+    env.set_command(None)
+    for _ in range(450):
+        env.step(torch.zeros(4, 15))
+    assert (env._commands.goal_n15 != wanted).any(axis=1).all()
+    env.close()
+
+
+def test_nobody_is_pushed_where_pushes_are_off(env):
+    calm = build(first_level=1.0, pushes=False)
+    for built, is_pushed in ((env, True), (calm, False)):
+        built._push_left_s[:] = 0.0
+        before = built._physics.qvel.copy()
+        built._push_some()
+        assert (built._physics.qvel != before).any() == is_pushed
+    calm.close()
 
 
 def test_feet_step_in_turn_and_stop_on_the_ground():

@@ -58,3 +58,9 @@ def test_errors_of_a_task_without_commands_are_refused(protocol):
     mine = protocol.to_dict() | {"success": {"mpjpe": {"max": 50.0}}}
     with pytest.raises(ValueError, match="Whole-Body does not measure it; ask for velocity_error,"):
         ControlProtocolCfg.from_dict(mine)
+
+
+def test_a_policy_is_judged_by_all_commands_unless_velocities_are_asked_for(protocol):
+    trained = {"env": WholeBodyEnvCfg().to_dict()}
+    walk = load_protocol(ROOT / "configs/protocols/g1-walk.yaml")
+    assert (protocol.is_about(trained), walk.is_about(trained)) == (True, False)
