@@ -14,7 +14,6 @@ import contextlib
 import dataclasses
 import datetime
 import hashlib
-import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -248,7 +247,6 @@ def _artifacts_elsewhere(database: Database | None) -> str | None:
 
 def _downloaded(root: str, folder: Path) -> Iterator[Path]:
     """Every artifact below `root`, one after the other, in `folder`."""
-    os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
     repository = artifacts.repository(root)
 
     def below(place: str | None) -> Iterator[str]:

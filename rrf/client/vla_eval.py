@@ -193,7 +193,10 @@ class ModelClient:
                 address, open_timeout=timeout_s, compression=None, max_size=_MOST_BYTES, proxy=None
             )
         except (OSError, InvalidHandshake, TimeoutError) as error:
-            raise OSError(f"no model server answers at {url}: {error}") from error
+            raise OSError(
+                f"no model server answers at {url}: {error}; start one by vla-eval serve, or "
+                "rrf serve NAME@champion --protocol vla-eval"
+            ) from error
         except (InvalidURI, ValueError) as error:
             raise ValueError(f"{url} is no address; expected {SCHEME}HOST:PORT") from error
         hello = {"harness_version": HARNESS, "protocol_version": VERSION}

@@ -316,7 +316,9 @@ def _agent(message: int, content: bytes) -> bytes:
     """Ask the SSH agent (draft-ietf-sshm-ssh-agent)."""
     place = os.environ.get(AGENT_VARIABLE)
     if not place:
-        raise SigningError(f"there is no SSH agent ({AGENT_VARIABLE} is not set); start one")
+        raise SigningError(
+            f"there is no SSH agent ({AGENT_VARIABLE} is not set); start one: eval $(ssh-agent)"
+        )
     try:
         with socket.socket(socket.AF_UNIX) as agent:
             agent.settimeout(_TIMEOUT_S)

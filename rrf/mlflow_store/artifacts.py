@@ -85,4 +85,5 @@ def repository(
     if tracking_uri is None and mlflow.is_tracking_uri_set():
         tracking_uri = mlflow.get_tracking_uri()
     tracking_uri = tracking_uri or workspace.tracking_uri()
+    os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
     return get_artifact_repository(resolve(artifact_uri, tracking_uri), tracking_uri, registry_uri)

@@ -101,7 +101,6 @@ def require_usable() -> None:
 def _prepare(uri: str) -> None:
     from mlflow import MlflowClient
 
-    os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", _RETRIES)
     logging.getLogger("alembic").setLevel(logging.WARNING)
     # MLflow logs each failure of a database with its traceback; `store_errors` tells it in a line.

@@ -213,6 +213,8 @@ def resolve(target: str, overrides: Iterable[str] | Mapping = ()) -> RunnerCfg:
     except ValueError as error:
         if note := foreign_name(changes, cfg.to_dict()):
             raise ValueError(note) from error
+        if str(error).startswith("no config field"):
+            raise ValueError(f"{error}; all fields: rrf show {target}") from error
         raise
     trust_task(getattr(cfg, "env", None))
     return cfg

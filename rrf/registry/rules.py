@@ -246,9 +246,16 @@ def check_promotable(version: Version, verdict: Verdict, gate: "GateCfg") -> Non
     validation or an environment, and must be as clean as the gate demands.
     """
     if not verdict.passed:
-        reasons = "\n  ".join(reason for reason in verdict.reasons if not reason.startswith("pass"))
+        reasons = [reason for reason in verdict.reasons if not reason.startswith("pass")]
+        if verdict.more_episodes_per_task:
+            reasons.append(
+                f"{verdict.more_episodes_per_task} more episodes per task may tell; this says how "
+                f"to ask for them: rrf eval {version.name}/{version.version} --gate "
+                f"configs/gates/{verdict.gate}.yaml --register {version.name}"
+            )
         raise NotPromotedError(
-            f"{version} is not promoted: gate {verdict.gate} says {verdict.outcome}:\n  {reasons}"
+            f"{version} is not promoted: gate {verdict.gate} says {verdict.outcome}:\n  "
+            + "\n  ".join(reasons)
         )
     facts = facts_in(version.tags)
     if missing := lacking(facts):

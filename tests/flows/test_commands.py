@@ -64,7 +64,8 @@ def test_what_is_printed_at_exit_does_not_make_a_good_run_fail(home):
 def test_a_failed_command_leaves_its_error(home):
     outcome = run(home, *TINY, "num_envs=3")
     assert (outcome.exit_code, outcome.result) == (2, {})
-    assert outcome.error == "no config field 'num_envs'; did you mean 'env.num_envs'?"
+    hint = "did you mean 'env.num_envs'?; all fields: rrf show pendulum-ppo"
+    assert outcome.error == f"no config field 'num_envs'; {hint}"
     with pytest.raises(processes.CommandError, match="did you mean"):
         commands.rrf("train", *TINY, "num_envs=3")
 

@@ -46,6 +46,17 @@ def test_an_address_that_leads_out_of_the_folder_is_refused(uri):
         artifacts.resolve(uri, SQLITE)
 
 
+def test_what_is_downloaded_draws_no_bar(monkeypatch, tmp_path, capfd):
+    monkeypatch.delenv("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", raising=False)
+    (tmp_path / "from").mkdir()
+    (tmp_path / "from/file").write_text("x")
+    (tmp_path / "to").mkdir()
+    repository = artifacts.repository((tmp_path / "from").as_uri(), SQLITE)
+    repository.download_artifacts("file", str(tmp_path / "to"))
+    assert (tmp_path / "to/file").read_text() == "x"
+    assert capfd.readouterr().err == ""
+
+
 @pytest.fixture
 def model(home, run_id) -> str:
     """A model with a champion, whose evaluation and report are stored."""

@@ -16,6 +16,7 @@ from tests.registry.conftest import (
     judge,
     make_checkpoint,
     promote_three,
+    write_gate,
     write_json,
 )
 
@@ -49,6 +50,17 @@ def test_a_failing_verdict_is_refused_with_its_reasons_which_stay_on_the_version
     assert found.tags["gate.outcome"] == "fail"
     assert "4/20 solved" in found.tags["gate.verdict"]
     assert [e.action for e in decisions()] == ["gate"]
+
+
+def test_a_verdict_that_holds_is_refused_with_what_to_type(home, add):
+    write_gate(home / "configs/gates/g.yaml", looks=[20, 50])
+    version, _ = add(1, solved=12)
+    with pytest.raises(ValueError, match=r"says hold:\n  hold: overall: 12/20") as error:
+        promotion.promote(NAME, version)
+    words = f"rrf eval {NAME}/{version} --gate configs/gates/g.yaml --register {NAME}"
+    assert f"30 more episodes per task may tell; this says how to ask for them: {words}" in str(
+        error.value
+    )
 
 
 def test_a_candidate_is_compared_with_the_champion_of_today(add):

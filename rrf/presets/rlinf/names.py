@@ -41,6 +41,8 @@ def foreign_name(paths: Iterable[str], config: Mapping) -> str | None:
         if (found := named_by(path)) is None or found[1].text == path:
             continue
         key, what = found
+        if not is_whole and what.kind == "mapped" and what.text.split(".")[0] not in config:
+            continue  # this config has no such field: whoever types the name means another one
         if what.kind == "mapped":
             note = _NOTES.get(what.text, what.text)
             return f"no config field '{path}'; RLinf's {key} is {note} here; all names: {_PAGE}"

@@ -123,7 +123,7 @@ def find(path: str | Path, *, newest: bool = False) -> Path:
     hint = f"; that run lies in {run}" if path.name and latest(run) else ""
     raise ValueError(
         f"'{path}' is neither a checkpoint (it has no {atomic.MANIFEST}) nor a run directory with "
-        f"a checkpoint{hint}"
+        f"a checkpoint{hint or '; those of this workspace: rrf runs'}"
     )
 
 

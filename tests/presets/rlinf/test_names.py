@@ -40,6 +40,11 @@ def test_other_mistakes_are_answered_as_before(word, message):
         resolve("metaworld-grpo-compact", [word])
 
 
+def test_a_name_that_rlinf_has_too_is_not_answered_with_a_field_of_another_preset():
+    with pytest.raises(ValueError, match=r"no config field 'max_steps'; did .*; all fields: rrf "):
+        resolve("pendulum-ppo", ["max_steps=1"])
+
+
 def test_a_config_of_rlinf_is_no_training_file(tmp_path):
     file = tmp_path / "theirs.yaml"
     file.write_text("runner: {}\nalgorithm: {x: &x 1}\nactor: {y: *x}\n")
