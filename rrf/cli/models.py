@@ -387,14 +387,20 @@ def run_of(checkpoint: Path) -> str:
     that was joined from others get one.
 
     Raises:
-        ValueError: If there is no such run, or its file is damaged.
+        ValueError: If there is no such run, or MLflow has not heard of it yet, or its file is
+            damaged.
     """
     from rrf.registry.registration import imported_run, joined_run
-    from rrf.run_directory import mlflow_run_of
+    from rrf.run_directory import UNSENT, mlflow_run_of
     from rrf.runners.checkpoints.deployable import load_lineage
 
     if run_id := mlflow_run_of(checkpoint):
         return run_id
+    if (run_dir := checkpoint.resolve().parent).joinpath(UNSENT).is_file():
+        raise ValueError(
+            f"MLflow has no run of {run_dir} yet, because it could not be reached in the training; "
+            "type the same `rrf train` again: it trains nothing, and sends what is missing"
+        )
     lineage = load_lineage(checkpoint)
     if lineage.published and not lineage.datasets:
         return imported_run(checkpoint)

@@ -87,6 +87,9 @@ def test_refusals_say_what_to_do(home, rrf, run_dir):
     assert f"rrf models register {lonely} NAME --dataset DATASET" in str(
         rrf("register", lonely, "m")[1]
     )
+    write_json(run_dir / "run.json", {})
+    (run_dir / "mlflow_unsent.json").write_text("")
+    assert "type the same `rrf train` again" in str(rrf(*words)[1])
     (run_dir / "run.json").write_text("[]")
     assert "run.json is damaged" in str(rrf(*words)[1])
 

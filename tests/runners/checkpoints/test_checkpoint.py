@@ -169,7 +169,7 @@ def test_the_bare_name_of_a_run_is_answered_with_its_directory(runner, tmp_path,
     (runs / "lab").symlink_to(runner.run_dir)
     with pytest.raises(ValueError, match=rf"nor a run .*; that run lies in {runs / 'lab'}$"):
         checkpoint.find("lab")
-    with pytest.raises(ValueError, match=r"a run directory with a checkpoint$"):
+    with pytest.raises(ValueError, match=r"a checkpoint; those of this workspace: rrf runs$"):
         checkpoint.find("other")
 
 
