@@ -26,8 +26,7 @@ class Writer:
         self._tar = tarfile.open(path, "w", format=tarfile.PAX_FORMAT)  # noqa: SIM115 (see close)
         self.files: dict[str, str] = {}
         """Name -> SHA-256 of what was added."""
-        self.size = 0
-        """Bytes of all of them."""
+        self._path = path
 
     def add(self, name: str, path: Path) -> None:
         """Add a file as it is now; what is appended to it meanwhile is left out.
@@ -51,16 +50,20 @@ class Writer:
                     raise
                 raise OSError(f"{path} was cut off while it was copied; try again") from error
         self.files[name] = hashing.digest
-        self.size += member.size
 
-    def close(self, **facts) -> None:
-        """Write the manifest with `facts` (plain data), and the end of the archive."""
+    def close(self, **facts) -> int:
+        """Write the manifest with `facts` (plain data), and the end of the archive.
+
+        Returns:
+            The size of the archive in bytes.
+        """
         manifest = {**formats.BACKUP.mark, **facts, "files": self.files}
         content = json.dumps(manifest, indent=1, allow_nan=False).encode()
         member = tarfile.TarInfo(atomic.MANIFEST)
         member.size = len(content)
         self._tar.addfile(member, io.BytesIO(content))
         self._tar.close()
+        return self._path.stat().st_size
 
     def abandon(self) -> None:
         """Close the file, if it is not closed yet; without a manifest it is none."""

@@ -41,7 +41,7 @@ class Contents:
     """`mlflow` and `prefect` -> sqlite or postgresql; None if there was none here."""
     num_files: int
     size: int
-    """In bytes."""
+    """Of the file, in bytes."""
 
 
 def write(file: Path, with_login: bool = False) -> Contents:
@@ -107,8 +107,8 @@ def _write(writer: archive.Writer, scratch: Path, with_login: bool) -> Contents:
             writer.add(path.relative_to(scratch).as_posix(), path)
             path.unlink()
     facts = {"created": created, "rrf": rrf.__version__, "databases": kinds, "store": _store_mark()}
-    writer.close(**facts)
-    return Contents(created, kinds, len(writer.files), writer.size)
+    size = writer.close(**facts)
+    return Contents(created, kinds, len(writer.files), size)
 
 
 def check(file: Path) -> Contents:

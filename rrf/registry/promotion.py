@@ -107,8 +107,9 @@ def passing(
     verdict = rules.judge(client, ledger, versions, candidate)
     tag(client, candidate, evidence.verdict_tags(verdict))
     gate = rules.gate_of(ledger)
-    assert gate is not None  # it has just judged
-    check_promotable(candidate, verdict, gate)
+    assert gate  # it has just judged
+    assert ledger.gate
+    check_promotable(candidate, verdict, gate, ledger.gate.file)
     loading.check_files(client, candidate)
     return verdict
 

@@ -193,7 +193,7 @@ def _judge(
     if judged is None:
         raise ValueError(
             f"{candidate} has no evaluation under protocol '{gate.protocol.name}' of its gate; "
-            f"make one: {gate.protocol.how_to_evaluate(name, file, 'CHECKPOINT')}"
+            f"make one: {gate.protocol.how_to_evaluate(name, file, f'{name}/{candidate.version}')}"
         )
     evaluation = evidence.load(client, candidate, judged)
     compared: dict[str, Rival] = {}
@@ -239,8 +239,8 @@ def _profiles(client: "MlflowClient", ledger: Ledger, version: Version) -> list[
     return [evaluation.profile for evaluation in loaded if evaluation.profile]
 
 
-def check_promotable(version: Version, verdict: Verdict, gate: "GateCfg") -> None:
-    """Raise NotPromotedError if a version may not become the champion.
+def check_promotable(version: Version, verdict: Verdict, gate: "GateCfg", file: str) -> None:
+    """Raise NotPromotedError if a version may not become the champion. `file` is the gate's.
 
     The verdict must pass. The version's lineage must name the code and either a dataset that passed
     validation or an environment, and must be as clean as the gate demands.
@@ -248,11 +248,10 @@ def check_promotable(version: Version, verdict: Verdict, gate: "GateCfg") -> Non
     if not verdict.passed:
         reasons = [reason for reason in verdict.reasons if not reason.startswith("pass")]
         if verdict.more_episodes_per_task:
-            reasons.append(
-                f"{verdict.more_episodes_per_task} more episodes per task may tell; this says how "
-                f"to ask for them: rrf eval {version.name}/{version.version} --gate "
-                f"configs/gates/{verdict.gate}.yaml --register {version.name}"
-            )
+            policy = f"{version.name}/{version.version}"
+            how = gate.protocol.how_to_evaluate(version.name, file, policy)
+            more = verdict.more_episodes_per_task
+            reasons.append(f"{more} more episodes per task may tell, as this says: {how}")
         raise NotPromotedError(
             f"{version} is not promoted: gate {verdict.gate} says {verdict.outcome}:\n  "
             + "\n  ".join(reasons)

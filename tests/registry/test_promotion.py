@@ -58,9 +58,7 @@ def test_a_verdict_that_holds_is_refused_with_what_to_type(home, add):
     with pytest.raises(ValueError, match=r"says hold:\n  hold: overall: 12/20") as error:
         promotion.promote(NAME, version)
     words = f"rrf eval {NAME}/{version} --gate configs/gates/g.yaml --register {NAME}"
-    assert f"30 more episodes per task may tell; this says how to ask for them: {words}" in str(
-        error.value
-    )
+    assert f"\n  30 more episodes per task may tell, as this says: {words}" in str(error.value)
 
 
 def test_a_candidate_is_compared_with_the_champion_of_today(add):
@@ -116,7 +114,9 @@ def test_a_version_that_was_never_evaluated_is_not_promoted(home, run_id, add):
     add(2)
     checkpoint = make_checkpoint(home / "checkpoints/1", 1)
     version = registration.register(checkpoint, NAME, run_id, collect_lineage("demo"))
-    with pytest.raises(ValueError, match="has no evaluation under protocol 'p' of its gate"):
+    with pytest.raises(
+        ValueError, match=r"has no evaluation under protocol 'p' .* rrf eval policy/2 --gate "
+    ):
         promotion.promote(NAME, version)
 
 
