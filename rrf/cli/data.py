@@ -269,6 +269,12 @@ def validate(name: Name) -> None:
     _print_checks(report)
     say(f"report: {shown(paths.reports / HTML_NAME)}")
     if not report.passed:
+        failed = [check.check for check in report.checks if check.status == "fail"]
+        only = f", where checks: {{severity: {{{failed[0]}: warn}}}} lets it only warn"
+        say(
+            f"to go on: mend the recordings, or configs/datasets/{name}.yaml"
+            f"{only if failed else ''}; then: dvc repro publish@{name}"
+        )
         raise typer.Exit(1)
 
 

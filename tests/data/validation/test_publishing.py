@@ -119,6 +119,9 @@ def test_a_failing_dataset_exits_non_zero_and_is_never_published(repository):
     failed = invoke("validate", "toy")
     assert failed.exit_code == 1
     assert "episode 1, frame 2, action.dy: nan" in failed.output
+    said = " ".join(failed.output.split())
+    assert "configs/datasets/toy.yaml, where checks: {severity: {not_null: " in said
+    assert "warn}} lets it only warn; then: dvc repro publish@toy" in said
     assert (repository / "datasets/reports/toy/validation.html").is_file()
     refused = invoke("stats", "toy")
     assert isinstance(refused.exception, ValueError)
