@@ -38,6 +38,10 @@ _HINTS = {
     "DownloadError": _NOT_IN_REMOTE,
     "CheckoutError": _NOT_IN_REMOTE,
     "MissingDataSource": "the raw recordings are not here; run `dvc pull datasets.dvc` first",
+    "NoCredentialsError": (
+        "a bucket of dvc.yaml, or of a DVC remote, asks who you are: `rrf services down`, then"
+        " `export AWS_ACCESS_KEY_ID=... AWS_SECRET_ACCESS_KEY=...`, then `rrf services up`"
+    ),
 }
 """Class of DVC's exceptions -> what to type."""
 _LEFT_BY_DVC = re.compile(r".*/\.[\w-]{22}\.tmp")

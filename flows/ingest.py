@@ -33,16 +33,25 @@ _WITH_RETRIES: dict = {
 }
 
 
+def dvc_words(dataset: str) -> list[str]:
+    """The commands of DVC that bring a dataset. Where datasets.dvc has no version yet, as in a new
+    workspace, there is nothing to pull: the first `dvc repro` notes the recordings that are here.
+    """
+    words = ["repro", f"publish@{dataset}"]
+    if lineage_sources.version_of("datasets/raw"):
+        words = ["pull", "datasets.dvc", THEN, *words]
+    if recordings := lineage_sources.recordings(dataset):
+        words += [THEN, *CLOUD, *recordings]
+    return words
+
+
 @step(name="dvc", task_run_name="pull and reproduce {dataset}", **_WITH_RETRIES)
 def pull_and_reproduce(dataset: str) -> bool | None:
     """Fetch missing recordings from the DVC remote, and run the stages of dvc.yaml whose inputs
     have changed; returns whether the remote holds the recordings, None if nobody can say.
     """
-    words = ["pull", "datasets.dvc", THEN, "repro", f"publish@{dataset}"]
-    if recordings := lineage_sources.recordings(dataset):
-        words += [THEN, *CLOUD, *recordings]
     with slots.slot(slots.DVC):
-        return lineage_sources.is_pushed(commands.dvc("dvc", *words))
+        return lineage_sources.is_pushed(commands.dvc("dvc", *dvc_words(dataset)))
 
 
 @step(name="dvc-repro", task_run_name="reproduce {dataset}", **_WITH_RETRIES)

@@ -67,6 +67,11 @@ def recordings(dataset: str) -> list[str]:
     return sources if (workspace.home() / ".dvc").is_dir() else []
 
 
+def version_of(path: str) -> str | None:
+    """The version that DVC knows of a path of the workspace; None if it knows none."""
+    return _version(_dvc_entry(workspace.home(), path))
+
+
 def is_pushed(states: Mapping[str, str] | None) -> bool | None:
     """Whether DVC's remote holds recordings, by the answer of `dvc status --cloud`: path -> state.
     Without an answer, nobody can say.

@@ -113,6 +113,19 @@ def test_what_a_killed_dvc_left_half_written_is_removed_and_a_file_of_the_user_i
 
 
 @pytest.mark.slow
+def test_a_bucket_that_asks_who_reads_it_is_answered_with_what_to_set(home, monkeypatch):
+    subprocess.run(["git", "init", "-q"], cwd=home, check=True)
+    dvc(home, "init", "-q")
+    (home / "dvc.yaml").write_text('stages: {a: {cmd: "true", deps: ["s3://bucket/recordings"]}}')
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(home / "none"))
+    with pytest.raises(ValueError, match=r"asks who you are: .*export AWS_ACCESS_KEY_ID"):
+        commands.dvc("repro", "repro")
+
+
+@pytest.mark.slow
 def test_errors_of_dvc_are_known_by_their_class(home):
     subprocess.run(["git", "init", "-q"], cwd=home, check=True)
     dvc(home, "init", "-q")

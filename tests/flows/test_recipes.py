@@ -31,6 +31,7 @@ from flows import (
     training,
 )
 from flows.gate import gate_for, protocol_file
+from flows.ingest import dvc_words
 from flows.train_vla import by_stage, datasets_behind
 from flows.training import conclude
 from infra import demo, services
@@ -355,6 +356,15 @@ def recordings(tmp_path_factory) -> Path:
         program = [sys.executable, "-m", "dvc"] if words[0] == "dvc" else words[:1]
         subprocess.run([*program, *words[1:]], cwd=root, check=True)
     return root
+
+
+def test_a_new_workspace_has_nothing_to_pull(tmp_path, monkeypatch):
+    monkeypatch.setenv("RRF_HOME", str(tmp_path))
+    file = tmp_path / "datasets.dvc"
+    file.write_text("outs:\n- path: datasets/raw\n  hash: md5\n")  # as `rrf init` writes it
+    assert dvc_words("demo") == ["repro", "publish@demo"]
+    file.write_text(f"outs:\n- {{path: datasets/raw, hash: md5, md5: {'0' * 32}.dir}}\n")
+    assert dvc_words("demo") == ["pull", "datasets.dvc", "--then", "repro", "publish@demo"]
 
 
 def pull() -> None:
