@@ -172,6 +172,12 @@ class Entry:
     key: str | None = None  # the public key that signed the hash; None for an unsigned entry
     signature: str | None = None
 
+    @property
+    def revokes(self) -> str | None:
+        """The version that must not be used from this entry on."""
+        is_revoking = self.action in ("rollback", "withdraw")
+        return self.version if is_revoking or (self.conclusion or {}).get("revokes") else None
+
     def sealed(self) -> "Entry":
         """The entry with its hash."""
         return dataclasses.replace(self, hash=_hash_of(self._content()))
@@ -261,9 +267,8 @@ def revoked_in(entries: Sequence[Entry]) -> dict[str, Entry]:
     """
     revocations: dict[str, Entry] = {}
     for entry in entries:
-        is_revoking = entry.action in ("rollback", "withdraw")
-        if (is_revoking or (entry.conclusion or {}).get("revokes")) and entry.version:
-            revocations[entry.version] = entry
+        if entry.revokes:
+            revocations[entry.revokes] = entry
         elif entry.action == "unrevoke" and entry.version:
             revocations.pop(entry.version, None)
     return revocations

@@ -66,7 +66,10 @@ class Ledger:
 
     @property
     def champions(self) -> list[str]:
-        """The versions that a chain of rollbacks would pass through, the current champion last."""
+        """The versions that a chain of rollbacks would pass through, the current champion last. One
+        that was revoked is none of them, also where it had been champion before, until it is
+        promoted again.
+        """
         stack: list[str] = []
         for entry in self.entries:
             if entry.action == "promote" and entry.champion:
@@ -77,6 +80,8 @@ class Ledger:
                 stack.clear()
             elif entry.deleted:
                 stack = [version for version in stack if version not in entry.deleted]
+            if entry.revokes:
+                stack = [version for version in stack if version != entry.revokes]
         return stack
 
     @property

@@ -186,7 +186,8 @@ def rollback(name: str, reason: str, version: str | None = None) -> Entry:
                     f"the champion of '{name}' is version {ledger.champion or 'none'}, not "
                     f"{version}"
                 )
-            if len(champions) < 2:
+            left = [each for each in champions if each != champions[-1]]
+            if not left:
                 raise ValueError(
                     f"'{name}' has no previous champion to roll back to; see: rrf models ledger "
                     f"{name}"
@@ -196,9 +197,9 @@ def rollback(name: str, reason: str, version: str | None = None) -> Entry:
                 ledger,
                 action="rollback",
                 version=champions[-1],
-                champion=champions[-2],
-                previous=champions[-3] if len(champions) > 2 else None,
-                checkpoint_digest=ledger.checkpoint_of(champions[-2]),
+                champion=left[-1],
+                previous=left[-2] if len(left) > 1 else None,
+                checkpoint_digest=ledger.checkpoint_of(left[-1]),
                 reason=reason,
             )
             if entry:

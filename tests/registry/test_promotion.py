@@ -139,6 +139,20 @@ def test_rollbacks_walk_back_through_the_champions(add):
 
 
 @pytest.mark.slow
+def test_no_rollback_returns_to_a_version_that_was_rolled_back_itself(add):
+    for seed in (1, 2):
+        add(seed)
+    for version in ("1", "2", "1"):
+        promotion.promote(NAME, version)
+    entry = promotion.rollback(NAME, "drops the cup")
+    assert (entry.version, entry.champion, entry.previous) == ("1", "2", None)
+    assert aliases() == {"champion": "2"}
+    with pytest.raises(ValueError, match="has no previous champion to roll back to"):
+        promotion.rollback(NAME, "drops the plate")
+    promotion.promote(NAME, "1", unrevoke="the cup was wet")
+    assert promotion.rollback(NAME, "drops the plate").champion == "2"
+
+
 def test_a_rollback_from_a_named_version_happens_once(add):
     promote_three(add)
     first = promotion.rollback(NAME, "drops the cup", version="3")

@@ -106,6 +106,17 @@ def test_a_worse_canary_is_pulled_by_itself_and_revoked(pair):
     assert releases.begin(NAME, "2", unrevoke="the gripper was loose").action == "release"
 
 
+def test_no_rollback_returns_to_a_former_champion_that_was_stopped_as_a_canary(pair):
+    promotion.promote(NAME, "2")
+    releases.begin(NAME, "1")
+    report(rows(0.2, 0.9, 60))
+    assert "was stopped as a canary" in listing.standing_of(NAME, "1")
+    assert aliases()["champion"] == "2"
+    assert "previous" not in aliases()
+    with pytest.raises(ValueError, match="no previous champion to roll back to"):
+        promotion.rollback(NAME, "drops the cup")
+
+
 def test_a_good_canary_becomes_the_champion_if_the_rules_say_so(pair):
     releases.begin(NAME, "2")
     report(rows(0.95, 0.9))
