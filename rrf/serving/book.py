@@ -183,17 +183,26 @@ class Book:
             if episode.outcome is None:
                 success = None if outcome.success is None else int(outcome.success)
                 database.execute(
-                    "UPDATE episodes SET success = ?, reason = ?, guards = ?, ended = ? "
-                    "WHERE id = ?",
+                    "UPDATE episodes SET success = ?, reason = ?, "
+                    "guards = coalesce(guards, 0) + ?, ended = ? WHERE id = ?",
                     (success, outcome.reason, outcome.guards, time.time(), id),
                 )
-                return dataclasses.replace(episode, outcome=outcome)
+                return self._find(database, id) or episode
             if episode.outcome.success is not outcome.success:
                 raise ValueError(
                     f"episode '{id}' has ended already, {_said(episode.outcome)}; that it ended "
                     f"{_said(outcome)} is not counted"
                 )
             return episode
+
+    def violated(self, id: str, number: int) -> None:
+        """Note that guards were violated in an episode that runs, so often."""
+        with self._writing() as database:
+            database.execute(
+                "UPDATE episodes SET guards = coalesce(guards, 0) + ? "
+                "WHERE id = ? AND ended IS NULL",
+                (number, id),
+            )
 
     def find(self, id: str) -> Episode | None:
         """The episode of this name, if it has begun."""

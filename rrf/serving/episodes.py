@@ -28,7 +28,7 @@ class Conversation:
     player: Player | None = None
     """Who answers in this episode; None: the champion of the moment."""
     guards: int = 0
-    """How often a guard was violated in this episode."""
+    """Violations of guards in this episode that the book could not be told."""
     outside: np.ndarray | None = None
     """float [D], observations of this episode outside of the training's, by dimension."""
     num_seen: int = 0
@@ -100,6 +100,16 @@ class Episodes:
             self._follow_drift(talk)
             talk.leave()
         return id
+
+    async def violated(self, talk: Conversation, number: int) -> None:
+        """Note violations of guards at once: the connection may break, or the server be killed."""
+        if talk.episode is None:
+            return
+        try:
+            await asyncio.to_thread(self._book.violated, talk.episode.id, number)
+        except OSError as error:
+            _log.error("%s", error)
+            talk.guards += number
 
     def _follow_drift(self, talk: Conversation) -> None:
         """Note what an episode has seen, and say if that is not what its version was trained on."""

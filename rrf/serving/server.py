@@ -284,7 +284,8 @@ class PolicyServer:
         talk.asked_s = begin
         if violated := violations(self.cfg, row, result.actions, total_s, period_s):
             answer[GUARDS] = list(violated.values())
-            talk.guards += len(violated)
+            if self._episodes:
+                await self._episodes.violated(talk, len(violated))
             for kind in violated:
                 self.metrics.guards.labels(kind).inc()
         if revoked := self._cast.revoked(player.version):

@@ -6,7 +6,7 @@ import pytest
 from rrf.client import PolicyClient
 from rrf.registry.served import ReleaseState, State
 from rrf.serving.batching import Row
-from rrf.serving.book import Book
+from rrf.serving.book import Book, Outcome
 from rrf.serving.configs import ServingCfg
 from rrf.serving.guards import violations
 from tests.serving.conftest import Scripted, request
@@ -55,6 +55,20 @@ def test_a_violation_is_told_and_belongs_to_the_outcome(serving, tmp_path):
         robot.begin_episode("b")
         robot.end_episode(True)
         assert book.find("b").outcome.guards == 0
+    book.close()
+
+
+def test_a_violation_stays_with_its_episode_if_the_connection_breaks(serving, tmp_path):
+    book = Book(tmp_path / "book.sqlite")
+    running = serving(Scripted(), book=book, action_high=[2.0, 2.0, 2.0])
+    with PolicyClient(running.url) as robot:
+        robot.begin_episode("a")
+        robot.request(request(1, 2, 3))
+        robot.close()
+        assert robot.request(request(1, 2, 2)).guards == ()  # on a new connection
+        robot.close()
+        robot.end_episode(True)
+    assert book.find("a").outcome == Outcome(True, "", 1)
     book.close()
 
 
