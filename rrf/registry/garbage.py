@@ -2,7 +2,7 @@
 
 kind          is kept if
 run           a version was trained in it, has a checkpoint of it, or was joined from one of its
-              checkpoints, or a run that is kept was trained from it
+              checkpoints, or a run that is kept was trained from it or taught by it
 evaluation    a version has the checkpoint that was evaluated, or a champion had it
 fetched copy  the version exists
 dataset copy  a version was trained on that MD5
@@ -15,8 +15,9 @@ deleted run   a version was trained in it; only runs that somebody has deleted i
 By `configs/retention.yaml` (`rrf.registry.retention`), old versions that nothing needs, and old
 videos, are let go of as well:
 
-version       it is one of the newest, was ever champion, is revoked, waits for approvals, has an
-              alias, or one that is kept was trained or joined from it
+version       it is one of the newest, was ever champion, is revoked, waits for approvals, is in a
+              release that runs or in a trial against the champion, has an alias, or one that is
+              kept was trained from, taught by or joined from it
 videos        a champion had the checkpoint that they show, or the run that they are of
 
 Whatever is younger than a given age is kept too, since it may be about to be registered, and so are
@@ -102,7 +103,7 @@ def find(older_than_s: float | None = None, policy: RetentionCfg | None = None) 
         *_deleted_runs(client, run_ids, before("deleted run")),
     ]
     gone = {leftover.name for leftover in leftovers}
-    leftovers += _versions(client, read, policy, now)
+    leftovers += _versions(client, read, kept, policy, now)
     if policy.video_days is not None:
         videos = _videos(champions, now - policy.video_days * _DAY_S)
         leftovers += [one for one in videos if str(Path(one.name).parent) not in gone]
@@ -110,14 +111,20 @@ def find(older_than_s: float | None = None, policy: RetentionCfg | None = None) 
 
 
 def _versions(
-    client: "MlflowClient", read: dict[str, ledgers.Ledger], policy: RetentionCfg, now: float
+    client: "MlflowClient",
+    read: dict[str, ledgers.Ledger],
+    versions: list[Version],
+    policy: RetentionCfg,
+    now: float,
 ) -> Iterator[Leftover]:
     """Versions that the policy lets go of."""
     keep, before = policy.keep_versions, now - policy.version_days * _DAY_S
     if keep is None:
         return
     for name, ledger in read.items():
-        for version in retention.dispensable(ledger, versions_of(client, name), keep, before):
+        own = [version for version in versions if version.name == name]
+        others = [version for version in versions if version.name != name]
+        for version in retention.dispensable(ledger, own, keep, before, others):
             remove = functools.partial(retention.delete, client, version, keep, before)
             # Its files are those of a logged model, which is listed when no version has it.
             yield Leftover("version", f"{name}/{version.version}", 0, remove)
@@ -151,8 +158,9 @@ def _runs(run_ids: set[str], digests: set[str], before: float) -> Iterator[Lefto
     kept |= {name for name in others if _checkpoints(root / name) & digests}
     ahead = list(kept)
     while ahead:  # the runs that those were trained from
-        parent = facts[ahead.pop()].get("config", {}).get("init_from")
-        names = set(Path(parent).parts) if parent else set()  # a run, or a checkpoint in one
+        config = facts[ahead.pop()].get("config", {})
+        parents = [config[key] for key in ("init_from", "teacher") if config.get(key)]
+        names = {part for parent in parents for part in Path(parent).parts}  # a run, or in one
         ahead += names & facts.keys() - kept
         kept |= names & facts.keys()
     for name in facts.keys() - kept:

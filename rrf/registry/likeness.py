@@ -1,35 +1,41 @@
 """Whether a version is revoked, or too much like one that is.
 
 A version that was rolled back, withdrawn or stopped as a canary is not promoted again, and neither
-is what comes from it: a version that was trained from it, over any number of steps, and one whose
-weights are nearly its weights. Somebody can allow such a version, or the revoked one itself, with a
-reason.
+is what comes from it: a version that was trained from it, taught by it or joined from it, over any
+number of steps, registered or not, and one whose weights are nearly its weights. Somebody can allow
+such a version, or the revoked one itself, with a reason.
 """
 
 import math
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from rrf.lineage import TAG
-from rrf.registry import loading
+from rrf.registry import lineage_graph, loading
 from rrf.registry.entries import REVOKED_BY, Entry
 from rrf.registry.ledger import Ledger
 from rrf.registry.versions import Version
 
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
 SAME_WEIGHTS = 0.01
 """Relative distance of weights up to which two policies are taken for the same."""
-_PARENT = f"{TAG}parent_checkpoint"
 
 
-def revocation(ledger: Ledger, versions: Sequence[Version], candidate: Version) -> str:
+def revocation(
+    client: "MlflowClient", ledger: Ledger, versions: Sequence[Version], candidate: Version
+) -> str:
     """Why a version is not promoted unless somebody says why it may be, or ""."""
     revoked = ledger.revoked
     if candidate.version in revoked:
         return f"it {_how(revoked[candidate.version])}"
-    if candidate.version in ledger.allowed:
+    if not revoked or candidate.version in ledger.allowed:
         return ""
-    ancestors = _ancestors(candidate, versions)
+    ancestors = {
+        digest for (_, digest), _ in lineage_graph.trainings_of(client, candidate, versions)
+    }
     with tempfile.TemporaryDirectory() as scratch:
         for version in versions:
             if entry := revoked.get(version.version):
@@ -47,17 +53,6 @@ def revocation(ledger: Ledger, versions: Sequence[Version], candidate: Version) 
 
 def _how(entry: Entry) -> str:
     return f"was {REVOKED_BY[entry.action]} ({entry.reason})"
-
-
-def _ancestors(version: Version, versions: Sequence[Version]) -> set[str]:
-    """The digests of the checkpoints that a version was trained from, as far as they are known."""
-    parents = {v.checkpoint_digest: v.tags.get(_PARENT) for v in versions}
-    ancestors: set[str] = set()
-    parent = version.tags.get(_PARENT)
-    while parent and parent not in ancestors:
-        ancestors.add(parent)
-        parent = parents.get(parent)
-    return ancestors
 
 
 def _distance(version: Version, other: Version, scratch: Path) -> float:

@@ -9,11 +9,12 @@ on. The runs that a training started from are found by the digest of its first c
 not in this store is a node that says so.
 """
 
+import collections
 import dataclasses
 import datetime
 import fnmatch
 import typing
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rrf.identity import trust
@@ -38,6 +39,12 @@ _OTHERS = (
 """Fact of a lineage that names another checkpoint, and how the policy stands on it."""
 _BY_SYSTEM = ("sees by the System 2", "acts by the System 1", "stands by the System 0")
 """The same for `SYSTEMS`."""
+_REACHED = {
+    "parent_checkpoint": "that it started from",
+    "teacher_checkpoint": "that taught it",
+    **{key: f"that made its System {2 - number}" for number, key in enumerate(SYSTEMS)},
+}
+"""The same facts, in words for `chain`."""
 _LONGEST_CHAIN = 50  # of trainings, one from another
 _SHOWN = 12
 _COSTS = (
@@ -137,7 +144,7 @@ def standing_on(
     dataset: str | None = None, md5: str = "", commit: str = "", checkpoint: str = ""
 ) -> list[Standing]:
     """The versions, of all models, that stand on a dataset, a commit or a checkpoint; also those
-    that were trained from a checkpoint that does.
+    that were trained from, taught by or joined from a checkpoint that does.
 
     Args:
         dataset: Its name, or a pattern of names; None for any.
@@ -146,14 +153,13 @@ def standing_on(
         checkpoint: The beginning of the digest of a checkpoint; "" for any.
     """
     client = listing.connect()
-    trainings = {
-        run.tags[CHECKPOINT_DIGEST]: facts_in(run.tags)
-        for run in listing.runs_tagged(client, CHECKPOINT_DIGEST)
-    }
+    trainings: dict[str, list[Mapping[str, str]]] = {}
+    for run in listing.runs_tagged(client, CHECKPOINT_DIGEST):
+        trainings.setdefault(run.tags[CHECKPOINT_DIGEST], []).append(facts_in(run.tags))
     found = []
     for version in listing.versions():
         begin = facts_in(version.tags), version.checkpoint_digest
-        for (facts, digest), way in chain(*begin, lambda digest: trainings.get(digest, {})):
+        for (facts, digest), way in chain(*begin, lambda digest: trainings.get(digest, [])):
             if why := stands(facts, digest, dataset, md5, commit, checkpoint):
                 found.append(Standing(version, f"{why}{way}"))
                 break
@@ -165,36 +171,50 @@ Training = tuple[Mapping[str, str], str]
 
 
 def chain(
-    facts: Mapping[str, str], digest: str, facts_of: Callable[[str], Mapping[str, str]]
+    facts: Mapping[str, str], digest: str, facts_of: Callable[[str], Sequence[Mapping[str, str]]]
 ) -> Iterator[tuple[Training, str]]:
-    """A training, the one that it started from, and so on, each with words for how it is reached.
+    """A training, those that it started from, was taught by or was joined from, theirs, and so on,
+    each with words for how it is reached.
 
     Args:
         facts: Of the first.
         digest: Of its checkpoint.
-        facts_of: The facts of the training that made the checkpoint with a digest; {} if it is not
-            known.
+        facts_of: The facts of all trainings that made the checkpoint with a digest; none if it is
+            not known.
     """
-    way = ""
-    for _ in range(_LONGEST_CHAIN):
+    ahead, seen = collections.deque([(facts, digest, "")]), {digest}
+    while ahead:
+        facts, digest, way = ahead.popleft()
         yield (facts, digest), way
-        digest = facts.get("parent_checkpoint", "")
-        if not digest:
-            return
-        way = f", by the training of {digest[:_SHOWN]} that it started from"
-        facts = facts_of(digest)
+        for key, how in _REACHED.items():
+            origin = facts.get(key, "")
+            if origin and origin not in seen:
+                seen.add(origin)
+                way_there = f", by the training of {origin[:_SHOWN]} {how}"
+                ahead += [(known, origin, way_there) for known in facts_of(origin) or [{}]]
 
 
-def facts_of_checkpoint(client: "MlflowClient", digest: str) -> dict[str, str]:
-    """The facts of the training in this store that made a checkpoint; {} if there is none."""
-    run = run_of_checkpoint(client, digest)
-    return facts_in(run.tags) if run else {}
+def trainings_of(
+    client: "MlflowClient", version: Version, others: Sequence[Version] = ()
+) -> Iterator[tuple[Training, str]]:
+    """The `chain` of a version, by the runs of this store and by other versions of its model, whose
+    lineage the ledger knows whatever becomes of their runs.
+    """
+
+    def facts_of(digest: str) -> list[Mapping[str, str]]:
+        registered = [each for each in others if each.checkpoint_digest == digest]
+        return [facts_in(made.tags) for made in (*registered, *_runs_of(client, digest))]
+
+    return chain(facts_in(version.tags), version.checkpoint_digest, facts_of)
 
 
 def run_of_checkpoint(client: "MlflowClient", digest: str) -> Run | None:
     """The training in this store that made a checkpoint, the newest if there are several."""
-    runs = listing.runs_tagged(client, CHECKPOINT_DIGEST, digest) if digest.isalnum() else []
-    return next(iter(runs), None)
+    return next(iter(_runs_of(client, digest)), None)
+
+
+def _runs_of(client: "MlflowClient", digest: str) -> list[Run]:
+    return listing.runs_tagged(client, CHECKPOINT_DIGEST, digest) if digest.isalnum() else []
 
 
 def stands(
@@ -208,13 +228,9 @@ def stands(
     """Why a training with these facts stands on what is asked for, or ""."""
     reasons = []
     if dataset is not None:
-        names = facts.get("dataset", "").split(", ")
-        fitting = [name for name in names if fnmatch.fnmatchcase(name, dataset)]
-        known = facts.get("dataset_md5", "").split(", ")
-        fits = any(one.startswith(md5) for one in known)
-        if not fitting or not fits:
+        if not (reason := _stands_on_data(facts, dataset, md5)):
             return ""
-        reasons.append(f"dataset {', '.join(fitting)} {facts.get('dataset_md5', 'unknown')}")
+        reasons.append(reason)
     if commit:
         if not facts.get("git_revision", "").startswith(commit):
             return ""
@@ -225,6 +241,23 @@ def stands(
             return ""
         reasons.append(f"checkpoint {fitting[0][:_SHOWN]}")
     return ", ".join(reasons)
+
+
+def _stands_on_data(facts: Mapping[str, str], dataset: str, md5: str) -> str:
+    """Why a training stands on a dataset, or "". An unknown version may be any; of a merged dataset
+    the facts name the parts.
+    """
+    names = facts.get("dataset", "").split(", ")
+    fitting = [name for name in names if fnmatch.fnmatchcase(name, dataset)]
+    known = facts.get("dataset_md5")
+    if fitting and (not known or any(one.startswith(md5) for one in known.split(", "))):
+        return f"dataset {', '.join(fitting)} {known or 'of an unknown version'}"
+    for part in facts.get("raw_md5", "").split(", "):
+        path, _, version = part.rpartition(" ")
+        name = path.removeprefix("datasets/")
+        if name and fnmatch.fnmatchcase(name, dataset) and version.startswith(md5):
+            return f"dataset {name} {version}, a part of {facts.get('dataset')}"
+    return ""
 
 
 def _add_version(graph: Graph, ledger: Ledger, version: Version) -> None:

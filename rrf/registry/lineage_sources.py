@@ -134,7 +134,7 @@ def _dvc(home: Path, dataset: str, missing: list[str]) -> dict[str, Any]:
             missing.append(
                 f"raw_md5: no dvc.lock and no *.dvc file knows {source}; run `dvc repro`"
             )
-    if len(versions) == 1:
+    if len(versions) == 1 and "merge" not in config:
         return {"md5": md5, "raw_md5": versions[sources[0]]}
     known = [f"{source} {version}" for source, version in versions.items() if version]
     return {"md5": md5, "raw_md5": ", ".join(known) or None}

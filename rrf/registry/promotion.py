@@ -101,7 +101,7 @@ def passing(
             f"{candidate} is not promoted: {tainted}; train it again without that, or take "
             f"it out of {taints.FILE}"
         )
-    if revocation := likeness.revocation(ledger, versions, candidate):
+    if revocation := likeness.revocation(client, ledger, versions, candidate):
         _unrevoke(client, ledger, candidate.version, revocation, unrevoke)
         return None
     verdict = rules.judge(client, ledger, versions, candidate)
@@ -345,7 +345,7 @@ def revocation_of(name: str, version: str) -> str:
 
     client = connect()
     ledger, candidate = changes.agreed(client, name), find(f"{name}/{version}", client)
-    return likeness.revocation(ledger, versions_of(client, name), candidate)
+    return likeness.revocation(client, ledger, versions_of(client, name), candidate)
 
 
 def note_verdict(name: str, version: str, verdict: Verdict) -> None:

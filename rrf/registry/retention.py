@@ -8,7 +8,7 @@
 Versions that a rollback, a revocation or another version needs stay whatever the file says.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,8 @@ from rrf import atomic, workspace
 from rrf.config import Cfg, configclass, did_you_mean, first_error, read_yaml
 from rrf.lineage import SYSTEMS, TAG
 from rrf.registry import ledger as ledgers
-from rrf.registry.versions import Version, versions_of
+from rrf.registry import listing
+from rrf.registry.versions import Version
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -31,8 +32,8 @@ KINDS = (
     *("logged model", "deleted run"),
 )
 """What `rrf gc` lists when nothing refers to it (`rrf.registry.garbage`)."""
-ORIGINS = tuple(f"{TAG}{name}" for name in ("parent_checkpoint", *SYSTEMS))
-"""Tags of a version with digests of checkpoints that it was trained from or joined from."""
+ORIGINS = tuple(f"{TAG}{name}" for name in ("parent_checkpoint", "teacher_checkpoint", *SYSTEMS))
+"""Tags of a version with digests of checkpoints that it was made from."""
 
 
 @configclass
@@ -78,27 +79,37 @@ def load() -> RetentionCfg:
 
 
 def dispensable(
-    ledger: "Ledger", versions: list[Version], keep: int, before: float
+    ledger: "Ledger", versions: list[Version], keep: int, before: float, others: Sequence[Version]
 ) -> list[Version]:
     """The versions of a model that may be deleted.
 
-    Kept are the newest ones, each that was ever champion, is revoked, waits for approvals or has an
-    alias, and what one of these was trained from.
+    Kept are the newest ones, each that was ever champion, is revoked, waits for approvals, is in a
+    release that runs or in a trial against the champion, or has an alias, and what one of these was
+    made from.
 
     Args:
         ledger: The ledger of the model.
         versions: All of its versions, newest first.
         keep: How many of the newest are kept.
         before: Those made since are kept; in seconds since 1970.
+        others: The versions of other models; what they were made from is kept.
     """
     needed = ledger.promoted | set(ledger.revoked)
-    if ledger.staged and ledger.staged.version:
-        needed.add(ledger.staged.version)
+    needed |= {entry.version for entry in (ledger.staged, ledger.release) if entry}
+    trials = [entry.trial for entry in ledger.entries if entry.trial]
+    digests = {
+        digest
+        for trial in trials
+        if trial["against"] == (ledger.champion or "")
+        for digest in trial["checkpoints"]
+    }
+    digests |= {v.tags[key] for v in others for key in ORIGINS if key in v.tags}
     kept = [
         version
         for place, version in enumerate(versions)
         if place < keep
         or version.version in needed
+        or version.checkpoint_digest in digests
         or version.aliases
         or version.created_ms >= 1000 * before
     ]
@@ -119,7 +130,10 @@ def delete(client: "MlflowClient", version: Version, keep: int, before: float) -
         ValueError: If something does.
     """
     ledger = ledgers.read(client, version.name)
-    still = dispensable(ledger, versions_of(client, version.name), keep, before)
+    versions = listing.versions()
+    own = [each for each in versions if each.name == version.name]
+    others = [each for each in versions if each.name != version.name]
+    still = dispensable(ledger, own, keep, before, others)
     if version.version not in {one.version for one in still}:
         raise ValueError("something needs it by now")
     client.delete_model_version(version.name, version.version)

@@ -7,8 +7,9 @@
       reason: the gripper was loose
       date: 2026-11-29
 
-A version that was trained on such data, or from a checkpoint that was, is not promoted, and a
-champion that stands on it is flagged. Episodes are for people: whoever removes them makes another
+A version that was trained on such data, also as a part of a merged dataset, or that was trained
+from, taught by or joined from a checkpoint that was, is not promoted, and a champion that stands on
+it is flagged. Episodes are for people: whoever removes them makes another
 version of the dataset. The file is committed; what is taken out of it holds no more.
 """
 
@@ -18,10 +19,9 @@ from typing import TYPE_CHECKING
 
 from rrf import atomic, workspace
 from rrf.config import Cfg, configclass, first_error, read_yaml
-from rrf.lineage import facts_in
 from rrf.registry import lineage_graph, listing
 from rrf.registry.changes import CHAMPION
-from rrf.registry.versions import Version
+from rrf.registry.versions import Version, versions_of
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -82,12 +82,8 @@ def problem(client: "MlflowClient", version: Version) -> str:
     data = load().data
     if not data:
         return ""
-
-    def facts_of(digest: str) -> dict[str, str]:
-        return lineage_graph.facts_of_checkpoint(client, digest)
-
-    begin = facts_in(version.tags), version.checkpoint_digest
-    for (facts, digest), way in lineage_graph.chain(*begin, facts_of):
+    others = versions_of(client, version.name)
+    for (facts, digest), way in lineage_graph.trainings_of(client, version, others):
         for taint in data:
             if why := lineage_graph.stands(facts, digest, taint.dataset, taint.md5, "", ""):
                 return (

@@ -89,6 +89,19 @@ def test_what_was_trained_from_it_stays_revoked_over_any_number_of_steps(home, r
     assert promotion.promote(NAME, "4").champion == "4"  # lifted for all that come from it
 
 
+def test_a_step_that_was_never_registered_does_not_hide_what_it_was_trained_from(
+    home, client, run_id, revoked
+):
+    step = new_run(client)
+    for key, value in Lineage(parent_checkpoint=revoked).tags().items():
+        client.set_tag(step, key, value)
+    client.set_tag(step, "checkpoint_digest", "5" * 64)
+    lineage = collect_lineage("demo").replace(parent_checkpoint="5" * 64)
+    version = add_from(home, run_id, make_checkpoint(home / "checkpoints/3", 3), lineage)
+    with pytest.raises(promotion.NotPromotedError, match="it was trained from version 2"):
+        promotion.promote(NAME, version)
+
+
 def test_other_weights_are_not_held_back(home, run_id, revoked):
     version = add_from(home, run_id, nearly(home, 2, 3, 1.02), collect_lineage("demo"))
     assert promotion.promote(NAME, version).champion == version

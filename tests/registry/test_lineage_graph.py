@@ -1,5 +1,6 @@
 """What a version stands on, and what stands on something, from real runs, versions and a ledger."""
 
+import dataclasses
 import json
 from xml.etree import ElementTree
 
@@ -181,6 +182,39 @@ def test_commands_show_it(chain, home):
     assert said("standing-on", "--commit", "dec0de") == "0 versions stand on it\n"
     assert "say on what: --dataset NAME@VERSION" in said("standing-on")
     assert versions.champion(NAME) is not None
+
+
+@pytest.mark.slow
+def test_a_taint_reaches_systems_teachers_and_merged_data_and_a_clean_run_hides_nothing(
+    home, client
+):
+    data = DatasetLineage("demo", FIRST, "raw-md5", "passed", None, True, 7, 91)
+    _, balance = trained(client, home, 1, Lineage((data,), **CODE))
+    _, teacher = trained(client, home, 2, Lineage((data,), **CODE))
+    run_id = new_run(client)  # newer than the training, and of the same checkpoint
+    client.set_tag(run_id, "checkpoint_digest", teacher)
+    parts = f"datasets/other {SECOND}, datasets/demo {FIRST}"
+    merged = DatasetLineage("both", "c" * 32, parts, "passed")
+    unknown = Lineage((data, DatasetLineage("fresh")), **CODE)
+    for number, lineage in enumerate(
+        [
+            Lineage(system0_checkpoint=balance, **CODE),
+            Lineage(teacher_checkpoint=teacher, **CODE),
+            Lineage((merged,), **CODE),
+            unknown,
+            Lineage((dataclasses.replace(data, md5=SECOND),), **CODE),
+        ],
+        start=3,
+    ):
+        run_id, _ = trained(client, home, number, lineage)
+        registration.register(home / f"checkpoints/{number}", NAME, run_id, lineage)
+    taints.add("demo", "aaaa", [3], "a loose gripper")
+    known = {v.version: taints.problem(client, v) for v in versions.versions_of(client, NAME)}
+    assert f"demo {FIRST}, by the training of {balance[:12]} that made its System 0" in known["1"]
+    assert f"demo {FIRST}, by the training of {teacher[:12]} that taught it" in known["2"]
+    assert f"it stands on dataset demo {FIRST}, a part of both" in known["3"]
+    assert "it stands on dataset demo of an unknown version" in known["4"]
+    assert known["5"] == ""
 
 
 def test_nothing_is_promoted_that_stands_on_tainted_data_and_a_champion_is_flagged(chain, home):

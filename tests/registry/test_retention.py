@@ -1,15 +1,26 @@
 """By configs/retention.yaml, `rrf gc` lets go of old versions and videos, and of nothing needed."""
 
+import dataclasses
 import os
 import time
 
 import pytest
 
 from rrf import atomic
-from rrf.registry import garbage, listing, promotion, retention
+from rrf.lineage import Lineage
+from rrf.registry import (
+    changes,
+    garbage,
+    listing,
+    promotion,
+    registration,
+    releases,
+    retention,
+)
+from rrf.registry.entries import PlannedTrial
 from rrf.registry.loading import fetch
 from rrf.registry.retention import RetentionCfg
-from tests.registry.conftest import NAME, new_run, promote_three, register
+from tests.registry.conftest import NAME, make_checkpoint, new_run, promote_three, register
 from tests.registry.test_garbage import write_run
 
 DAY_S = 86_400.0
@@ -69,6 +80,25 @@ def test_what_a_kept_version_was_trained_from_stays(home, add, client):
     client.set_model_version_tag(NAME, "5", retention.ORIGINS[0], digest["3"])
     client.set_model_version_tag(NAME, "3", retention.ORIGINS[-1], digest["1"])
     assert listed("version", keeping(1)) == [f"{NAME}/2", f"{NAME}/4"]
+
+
+@pytest.mark.slow
+def test_a_canary_an_arm_of_a_trial_and_a_part_of_another_model_stay(home, add, run_id, client):
+    for seed in range(1, 7):
+        add(seed)
+    promotion.promote(NAME, "6")
+    digest = {v.version: v.checkpoint_digest for v in listing.versions(NAME)}
+    releases.begin(NAME, "1")
+    trial = PlannedTrial("s", "0" * 64, "0" * 64, "", "6", [digest["6"], digest["2"]], 1)
+    ledger = promotion.ledger_of(NAME)
+    changes.append(client, ledger, action="trial", trial=dataclasses.asdict(trial), reason="-")
+    lineage = Lineage(system0_checkpoint=digest["3"], parent_checkpoint=digest["4"])
+    registration.register(make_checkpoint(home / "checkpoints/7", 7), "other", run_id, lineage)
+    assert listed("version", keeping(1)) == [f"{NAME}/5"]
+    releases.stop(NAME, "enough seen")
+    old = next(v for v in listing.versions(NAME) if v.version == "3")
+    with pytest.raises(ValueError, match="something needs it by now"):
+        retention.delete(client, old, 1, time.time())
 
 
 def test_a_version_that_becomes_champion_after_it_was_listed_is_not_deleted(add):
