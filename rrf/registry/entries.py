@@ -242,12 +242,16 @@ def checked(record: _Record) -> _Record:
 
 
 def staged_in(entries: Sequence[Entry]) -> Entry | None:
-    """The request for approvals that was made last, while the champion is the one of then."""
+    """The request for approvals that was made last, while the champion is the one of then and the
+    version was not revoked since: who approved it did not know why.
+    """
+    revoked = set()
     for entry in reversed(entries):
         if entry.action == "stage":
-            return entry
+            return None if entry.version in revoked else entry
         if entry.action in _CHANGES_CHAMPION:
             return None
+        revoked.add(entry.revokes)
     return None
 
 

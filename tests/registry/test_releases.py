@@ -347,6 +347,21 @@ def test_a_canary_needs_the_approvals_of_a_promotion_and_a_shadow_none(ruled, mo
     assert aliases()["champion"] == "2"  # the same approvals hold for the promotion
 
 
+def test_approvals_from_before_a_canary_was_stopped_do_not_hold_after_it(ruled, monkeypatch):
+    ruled(approvals=1)
+    with pytest.raises(AwaitingApprovalError):
+        releases.begin(NAME, "2")
+    monkeypatch.setenv("RRF_KEY", "bob")
+    promotion.approve(sign(promotion.ledger_of(NAME), "2", "seen its videos"))
+    monkeypatch.setenv("RRF_KEY", "alice")
+    releases.begin(NAME, "2")
+    report(rows(0.2, 0.9, 60))
+    assert "staging" not in aliases()
+    with pytest.raises(AwaitingApprovalError, match="waits for 1 of 1 approvals"):
+        promotion.promote(NAME, "2", unrevoke="bad luck")
+    assert aliases()["champion"] == "1"
+
+
 def test_a_forged_conclusion_is_refused(ruled, client):
     releases.begin(NAME, "2")
     key = f"ledger.{len(promotion.ledger_of(NAME).entries):06d}"
