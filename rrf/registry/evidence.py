@@ -173,11 +173,17 @@ def load(client: "MlflowClient", version: Version, stored: StoredEvaluation) -> 
         OSError: If it cannot be read.
     """
     evaluation = download(client, version, stored.digest)
-    if round(evaluation.overall.rate, 6) != stored.success:
-        raise ValueError(
-            f"the ledger says that {version} has success {stored.success}, but its evaluation "
-            f"{stored.digest[:12]} has {evaluation.overall.rate:.6f}; do not use it"
-        )
+    found = {
+        "success": round(evaluation.overall.rate, 6),
+        "protocol_hash": evaluation.protocol_hash,
+        "episodes_per_task": evaluation.protocol.get("episodes_per_task"),
+    }
+    for what, value in found.items():  # who signed the entry need not have evaluated
+        if (said := getattr(stored, what)) != value:
+            raise ValueError(
+                f"the ledger says that {version} has {what} {said}, but its evaluation "
+                f"{stored.digest[:12]} has {value}; do not use it"
+            )
     return evaluation
 
 

@@ -86,13 +86,13 @@ def load(client: "MlflowClient", version: Version, release: str) -> Stored:
             try:
                 content = atomic.parse_json(file.read_bytes())
                 found = _checked(content, version.name, release, file.stem, where)
+                books[file.stem] = atomic.digest_of(content)
             except formats.NewerFormatError:
                 raise
             except (ValueError, KeyError, TypeError, OSError) as error:
                 problems.append(f"{where} is left out: {error}")
                 continue
             rows += found
-            books[file.stem] = atomic.digest_of(content)
     return Stored(rows, books, problems)
 
 
@@ -139,11 +139,15 @@ def kept(client: "MlflowClient", version: Version, release: str, digest: str) ->
 
 def _checked(content: dict, model: str, release: str, book: str, where: str) -> list[EpisodeRow]:
     """The episodes of a server's file. Raises ValueError for one that nobody would believe."""
+    if not isinstance(content, dict):
+        raise ValueError("it is no map of facts")
+    _check_signature(
+        content, model
+    )  # first: who cannot sign must not say that it is of a newer rrf
     facts = formats.OUTCOMES.read(content, where)
     about = (facts["model"], facts["release"], facts["book"])
     if about != (model, release, book):
         raise ValueError("it is of another model, release or book")
-    _check_signature(content, model)
     rows = rows_of(facts["episodes"])
     if any(row.book != book for row in rows):
         raise ValueError("it has episodes of another book")

@@ -3,6 +3,7 @@
 import collections
 import dataclasses
 import json
+import re
 
 import pytest
 
@@ -240,7 +241,7 @@ def test_evidence_that_was_replaced_is_noticed(pair):
     assert "stopped as a canary" in ServedModel(NAME).state().revoked["2"]
 
 
-@pytest.mark.parametrize("damage", ["junk", "other book", "torn"])
+@pytest.mark.parametrize("damage", ["junk", "other book", "torn", "a list", "NaN", "huge"])
 def test_a_stored_file_that_does_not_fit_is_left_out_and_named(pair, damage):
     releases.begin(NAME, "2")
     report(rows(0.9, 0.9, 8), "b1")
@@ -250,6 +251,9 @@ def test_a_stored_file_that_does_not_fit_is_left_out_and_named(pair, damage):
         "junk": '{"a": 1}',
         "other book": text.replace('"book": "b1"', '"book": "b2"'),
         "torn": text[:100],
+        "a list": "[]",
+        "NaN": text.replace("{", '{"more": NaN, ', 1),
+        "huge": re.sub('"begun": [0-9.]+', '"begun": 1' + "0" * 400, text, count=1),
     }
     file.write_text(other[damage])
     (status,) = releases.statuses(NAME)
@@ -313,6 +317,8 @@ def test_entries_and_outcomes_are_signed(ruled, pair, monkeypatch):
     assert "a signature that alice's key did not make" in status.stored.problems[0]
     del content["key"], content["signature"]
     file.write_text(json.dumps(content))
+    assert "it is not signed" in releases.statuses(NAME)[0].stored.problems[0]
+    file.write_text(json.dumps(content | {"format_version": 999}))
     assert "it is not signed" in releases.statuses(NAME)[0].stored.problems[0]
     ruled(allowed={"outcome": ["bob"], "release": ["alice"]})
     report(rows(0.9, 0.9, 8), "b1")

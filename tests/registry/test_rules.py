@@ -7,7 +7,7 @@ import pytest
 
 from rrf.evaluation.protocols.files import parse_protocol
 from rrf.evaluation.results import Evaluation
-from rrf.registry import promotion, registration, rules, versions
+from rrf.registry import changes, promotion, registration, rules, versions
 from rrf.registry.lineage_sources import collect_lineage
 from tests.registry.conftest import make_checkpoint, make_evaluation, register, write_gate
 
@@ -128,6 +128,18 @@ def test_an_evaluation_replaced_in_the_store_is_not_believed(home, client, run_i
     digest = Evaluation.load(home / "checkpoints/evaluation-1").digest
     client.log_artifact(run_id, str(home / "forged/evaluation.json"), f"evaluation/{digest[:12]}")
     with pytest.raises(ValueError, match=r"was registered as .* it was replaced"):
+        promotion.promote(NAME, version)
+
+
+def test_an_evaluation_that_the_ledger_calls_longer_than_it_is_promotes_nobody(client, add):
+    version = add(1)
+    ledger = promotion.ledger_of(NAME)
+    (stored,) = ledger.evaluations(version)
+    longer = dataclasses.asdict(stored) | {"episodes_per_task": stored.episodes_per_task + 1}
+    changes.append(
+        client, ledger, action="evaluate", version=version, evaluation=longer, reason="lucky"
+    )
+    with pytest.raises(ValueError, match=r"has episodes_per_task \d+, but its evaluation"):
         promotion.promote(NAME, version)
 
 
