@@ -121,6 +121,7 @@ class EpisodeLogger:
             "clock": _clock(),
         }
         log_records.pack_record(record)  # plain data, or ValueError before anything is begun
+        Summary("begin").add(record)
         self.episode, self.problem, self._next = name, "", 0
         self._began_s, self._by, self._latency_s = time.monotonic(), POLICY, None
         self._put(record)
@@ -186,6 +187,7 @@ class EpisodeLogger:
         if self.episode is None:
             raise ValueError("no episode was begun: call begin")
         record = {"kind": END, "t": self._t(), "outcome": outcome, "how": how, "score": score}
+        record["score"] = None if score is None else float(score)
         if self.problem:  # steps are missing, so it stays unfinished
             self._queue.put((_LEAVE, 0))
         else:

@@ -42,6 +42,8 @@ POLICY, OPERATOR, FALLBACK = "policy", "operator", "fallback"
 SUCCESS, FAILURE, UNKNOWN = "success", "failure", "unknown"
 OUTCOMES = (SUCCESS, FAILURE, UNKNOWN)
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{7,63}")
+_OTHER_TYPES = (TypeError, KeyError, AttributeError, OverflowError)
+"""What comes of a record that has the fields of one, and in them anything."""
 _STILL = 0.05  # a step moves that changes the state by this part of the largest change
 
 
@@ -103,6 +105,12 @@ class Summary:
         Raises:
             ValueError: For one that cannot follow the others.
         """
+        try:
+            self._add(record)
+        except _OTHER_TYPES as error:
+            raise self._wrong(f"a record has values of other types ({error!r})") from error
+
+    def _add(self, record: Mapping) -> None:
         kind = record.get("kind")
         if (kind == BEGIN) == bool(self.begin) or self.end is not None:
             raise self._wrong(f"a record '{kind}' cannot stand there")
@@ -110,6 +118,7 @@ class Summary:
             formats.EPISODE_LOG.check(record, self._where)
             check_id(record.get("episode"), self._where)
             self.begin = dict(record)
+            atomic.digest_of(self.to_dict())  # raises for values of other types
         elif kind == STEP:
             self._add_step(record)
         elif kind == EVENT:
@@ -120,6 +129,7 @@ class Summary:
             if record.get("outcome") not in OUTCOMES:
                 raise self._wrong(f"the outcome is {record.get('outcome')!r}, allowed: {OUTCOMES}")
             self.end = dict(record)
+            atomic.digest_of(self.to_dict())
         else:
             raise self._wrong(f"a record of the kind {kind!r}")
 
@@ -373,6 +383,9 @@ def read_episode(folder: Path, keys: typing.Collection[str] | None = None) -> Lo
         progress.append(np.nan if said is None else said)
     if not actions:
         raise ValueError(f"{folder} has no step")
+    for key, values in seen.items():
+        if len({isinstance(value, Png) for value in values}) > 1:
+            raise ValueError(f"{folder}: only some steps have {key} as a picture")
     columns: dict[str, np.ndarray | EncodedImages] = {
         key: EncodedImages([value.blob for value in values], "png")
         if isinstance(values[0], Png)

@@ -60,7 +60,7 @@ class Png:
     @property
     def shape(self) -> tuple[int, int, int]:
         """[H, W, 3], by its header. Raises ValueError if there is none."""
-        if len(self.blob) < 24 or self.blob[12:16] != b"IHDR":
+        if not isinstance(self.blob, bytes) or len(self.blob) < 24 or self.blob[12:16] != b"IHDR":
             raise ValueError("an image that is no PNG")
         width, height = struct.unpack(">II", self.blob[16:24])
         return height, width, 3

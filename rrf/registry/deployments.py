@@ -112,11 +112,11 @@ def bring(store: EpisodeStore, name: str, allowed: Collection[str] = ()) -> Brou
 
 def _check_policy(summary: dict, known: Collection[str], allowed: Collection[str]) -> None:
     policy = summary.get("policy") or {}
-    name, digest = deployment.policy_name(policy), policy.get("digest")
+    name, digest = deployment.policy_name(policy), str(policy.get("digest"))
     if digest in known or {name, str(policy.get("name")), digest} & set(allowed):
         return
     raise ValueError(
-        f"the policy '{name}' (digest {str(digest)[:12]}) is not in the registry; register it, or "
+        f"the policy '{name}' (digest {digest[:12]}) is not in the registry; register it, or "
         f"take its episodes all the same: --allow '{name}'"
     )
 

@@ -228,6 +228,8 @@ def test_wrong_calls_are_refused_before_anything_is_written(tmp_path):
             log.end("solved")
         with pytest.raises(ValueError, match="cannot carry this"):
             log.begin("a", 10, start={"scene": object()})
+        with pytest.raises(ValueError, match="ndarray is not JSON"):
+            log.begin("a", 10, start={"pose": np.zeros(3)})
         with pytest.raises(ValueError, match=r"'\.\./x' is no id"):
             log.begin("a", 10, episode="../x")
     assert list(tmp_path.iterdir()) == []

@@ -48,6 +48,12 @@ def summary_of(*records):
         ([BEGIN, {"kind": "thought"}], "of the kind 'thought'"),
         ([BEGIN, END | {"outcome": "great"}], "the outcome is 'great'"),
         ([BEGIN | {"episode": "../../etc"}], "is no id"),
+        ([BEGIN | {"clock": []}], "values of other types"),
+        ([BEGIN | {"start": {"pose": np.zeros(3)}}], "values of other types"),
+        ([BEGIN, step(0, t=[])], "values of other types"),
+        ([BEGIN, step(0, progress={})], "values of other types"),
+        ([BEGIN | {"clock": {"unix_s": 1}}, END | {"clock": {"unix_s": []}}], "of other types"),
+        ([BEGIN, END | {"score": b"1"}], "values of other types"),
     ],
 )
 def test_records_that_cannot_follow_each_other_are_refused(records, why):

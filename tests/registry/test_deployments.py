@@ -107,6 +107,8 @@ def test_a_policy_that_is_not_registered_is_refused_by_name_and_the_others_come(
 ):
     stranger, ours = send(tmp_path, store), send(tmp_path, store, policy=known, first=30)
     nobody = send(tmp_path, store, policy={}, first=60)
+    odd = send(tmp_path, store, policy={"digest": [1]}, first=90)
+    assert [summary["episode"] for summary in deployments.waiting(store, "deployed")] == [ours]
     done = deployments.bring(store, "deployed")
     assert [summary["episode"] for summary in done.new] == [ours]
     refusals = dict(line.split(": ", 1) for line in done.refused)
@@ -115,6 +117,7 @@ def test_a_policy_that_is_not_registered_is_refused_by_name_and_the_others_come(
     )
     assert "--allow 'arm-policy/3'" in refusals[stranger]
     assert "the policy 'None'" in refusals[nobody]
+    assert "(digest [1])" in refusals[odd]
     allowed = deployments.bring(store, "deployed", [POLICY["digest"]])
     assert [summary["episode"] for summary in allowed.new] == [stranger]
 
