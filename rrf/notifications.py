@@ -19,6 +19,7 @@ import email.message
 import fnmatch
 import hashlib
 import hmac
+import http.client
 import json
 import logging
 import os
@@ -207,16 +208,18 @@ def tell(event: Event) -> list[str]:
 
 def send(target: TargetCfg, event: Event) -> None:
     """Tell one target. Raises NotToldError."""
-    values = {name: os.environ.get(name, "") for name in target.variables}
+    values = {name: os.environ.get(name, "").strip() for name in target.variables}
     if missing := [name for name, value in values.items() if not value]:
         raise NotToldError(f"{', '.join(missing)} is not set")
     for attempt in range(1, _TRIES + 1):
         try:
             return _deliver(target, event, values)
-        except (OSError, smtplib.SMTPException) as error:
+        except (OSError, smtplib.SMTPException, http.client.HTTPException) as error:
             refused = isinstance(error, urllib.error.HTTPError) and error.code < 500
             if refused or attempt == _TRIES:
-                raise NotToldError(_without(f"{error}", values)) from None
+                is_http = isinstance(error, http.client.HTTPException)  # which shows a part of it
+                why = type(error).__name__ if is_http else f"{error}"
+                raise NotToldError(_without(why, values)) from None
             time.sleep(_PAUSE_S * attempt)
         except ValueError as error:  # an address that is none
             raise NotToldError(_without(f"{error}", values)) from None
@@ -302,5 +305,6 @@ def _mail(target: TargetCfg, title: str, words: str, values: dict[str, str]) -> 
 def _without(text: str, secrets: dict[str, str]) -> str:
     """The text of an error without what the variables hold."""
     for name, value in secrets.items():
-        text = text.replace(value, f"${name}")
+        for shown in (value, ascii(value)[1:-1]):
+            text = text.replace(shown, f"${name}")
     return text

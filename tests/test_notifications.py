@@ -4,6 +4,7 @@ import hashlib
 import hmac
 import http.server
 import json
+import socket
 import socketserver
 import threading
 
@@ -180,7 +181,13 @@ def test_a_server_that_fails_is_asked_again_and_one_that_refuses_is_not(web):
     assert len(web.seen) == 1
 
 
-@pytest.mark.parametrize("address", ["file:///etc/passwd", "secret", "http://127.0.0.1:1/secret"])
+@pytest.mark.parametrize(
+    "address",
+    [
+        *("file:///etc/passwd", "secret", "http://127.0.0.1:1/secret", "http://127.0.0.1:x/secret"),
+        "http://127.0.0.1:1/my secret",
+    ],
+)
 def test_errors_do_not_show_what_is_secret(monkeypatch, address):
     monkeypatch.setenv("HOOK", address)
     monkeypatch.setattr(notifications, "_PAUSE_S", 0.0)
@@ -190,6 +197,31 @@ def test_errors_do_not_show_what_is_secret(monkeypatch, address):
     monkeypatch.delenv("HOOK")
     with pytest.raises(NotToldError, match="HOOK is not set"):
         send(TargetCfg(kind="slack", url_variable="HOOK"), EVENT)
+
+
+def test_a_token_of_two_lines_is_not_shown_and_an_answer_that_is_none_stops_nothing(
+    home, monkeypatch, caplog
+):
+    monkeypatch.setattr(notifications, "_PAUSE_S", 0.0)
+    monkeypatch.setenv("TOKEN", "ghp_secret\nof two lines\n")
+    hub = {"kind": "github", "repository": "a/b", "token_variable": "TOKEN"}
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            for _ in range(3):
+                connection = server.accept()[0]
+                with connection:
+                    connection.recv(10_000)
+                    connection.sendall(b"what?\r\n\r\n")
+
+        threading.Thread(target=answer, daemon=True).start()
+        monkeypatch.setenv("HOOK", f"http://127.0.0.1:{server.getsockname()[1]}/")
+        rule = {"events": ["failed"], "to": ["hub", "hook"]}
+        write(home, targets={"hub": hub, "hook": HOOK}, rules=[rule])
+        assert tell(Event("failed", "t")) == []
+    assert "'hook' is not told of this: BadStatusLine" in caplog.text
+    assert "'hub' is not told of this: Invalid header value" in caplog.text
+    assert "ghp_secret" not in caplog.text
 
 
 def write(home, **data) -> None:
