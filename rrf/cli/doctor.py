@@ -3,6 +3,7 @@
 With --preset, what a policy needs.
 """
 
+import http.client
 import importlib.metadata
 import os
 import shutil
@@ -174,7 +175,7 @@ def server(what: str, name: str, path: str) -> tuple[str, str, str]:
         known = service_guard.certificates(variable)
         with urllib.request.urlopen(f"{address}{path}", timeout=5, context=known) as answer:
             return _OK, what, f"{address} answers {answer.status}"
-    except OSError as error:
+    except (OSError, http.client.HTTPException) as error:
         if is_own:
             return _WARN, what, f"port {port} is used by something else ({error}); choose another"
         variable = {"prefect": "PREFECT_API_URL", "mlflow": "MLFLOW_TRACKING_URI"}[name]

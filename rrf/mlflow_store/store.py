@@ -13,6 +13,7 @@ import contextlib
 import datetime
 import fcntl
 import functools
+import http.client
 import logging
 import os
 import re
@@ -137,7 +138,7 @@ def _check_answers(uri: str) -> None:
             urllib.request.urlopen(health, timeout=_ANSWER_S, context=known).close()
         except urllib.error.HTTPError:
             return  # an HTTP error is an answer too, e.g. a request for a password
-        except OSError as error:
+        except (OSError, http.client.HTTPException) as error:
             if time.monotonic() >= deadline:
                 raise unusable(uri, error) from error
             time.sleep(_PAUSE_S)
@@ -276,7 +277,7 @@ def unusable(uri: str, error: BaseException) -> OSError:
     while (not root.__suppress_context__ and root.__context__) or root.__cause__:
         root = root.__cause__ or root.__context__
         assert root
-    reason = (str(root) or type(root).__name__).strip().splitlines()[0]
+    reason = (str(root).strip() or type(root).__name__).splitlines()[0]
     words = reason.lower()  # 401 is an answer of a server, and not a part of port 24013
     hint = next(
         (h for mark, h in _HINTS.items() if re.search(rf"(?<!\d){mark}(?!\d)", words)), None

@@ -1,5 +1,6 @@
 """The numbers of policy servers (`rrf serve`), each asked for its own page and labelled by it."""
 
+import http.client
 import logging
 import urllib.request
 from collections.abc import Iterable, Iterator
@@ -47,7 +48,7 @@ class Servers(Collector):
         for url in self._urls:
             try:
                 self._add(families, url)
-            except (OSError, ValueError) as error:
+            except (OSError, ValueError, http.client.HTTPException) as error:
                 if url not in self._away:
                     _log.warning("there are no numbers of %s: %s", url, error)
                 self._away.add(url)

@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import signal
+import socketserver
 import subprocess
 import sys
 import threading
@@ -251,6 +252,28 @@ def test_a_policy_server_is_believed_about_its_own_numbers_only():
             thread.join()
     this = (("server", url),)
     assert found == {"rrf_policy_server_up": {this: 1}, "rrf_requests_total": {this: 3}}
+
+
+def test_what_answers_and_speaks_no_http_is_away(monkeypatch):
+    class Other(socketserver.StreamRequestHandler):
+        def handle(self):
+            self.rfile.readline()
+            self.wfile.write(b"\r\n")
+
+    with socketserver.TCPServer(("127.0.0.1", 0), Other) as other:
+        thread = threading.Thread(target=other.serve_forever)
+        thread.start()
+        try:
+            url = f"http://127.0.0.1:{other.server_address[1]}"
+            monkeypatch.setenv("PREFECT_API_URL", f"{url}/api")
+            monkeypatch.setenv("MLFLOW_TRACKING_URI", url)
+            assert read(Servers([url])) == {"rrf_policy_server_up": {(("server", url),): 0}}
+            assert read(Flows()) == {"rrf_prefect_up": {(): 0}}
+            with pytest.raises(OSError, match=f"no MLflow store at {url}: BadStatusLine"):
+                store.connect()
+        finally:
+            other.shutdown()
+            thread.join()
 
 
 def test_who_asks_again_soon_gets_the_same_text():
