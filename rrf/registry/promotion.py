@@ -170,8 +170,11 @@ def rollback(name: str, reason: str, version: str | None = None) -> Entry:
         version: The champion to leave. If given, running the command twice rolls back only once.
 
     Raises:
-        ValueError: Without a reason, or if there is no previous champion.
+        ValueError: Without a reason, or if there is no previous champion, or it stands on data
+            that is tainted.
     """
+    from rrf.registry import taints  # only here: it reads much
+
     if not reason.strip():
         raise ValueError("a rollback needs a reason; give one with --reason '...'")
     client = connect()
@@ -191,6 +194,12 @@ def rollback(name: str, reason: str, version: str | None = None) -> Entry:
                 raise ValueError(
                     f"'{name}' has no previous champion to roll back to; see: rrf models ledger "
                     f"{name}"
+                )
+            if tainted := taints.problem(client, find(f"{name}/{left[-1]}", client)):
+                raise ValueError(
+                    f"'{name}' is not rolled back to version {left[-1]}: {tainted}; leave it "
+                    f"without a champion: rrf models withdraw {name} --reason '...', or take that "
+                    f"out of {taints.FILE}"
                 )
             entry = changes.append(
                 client,

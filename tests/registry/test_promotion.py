@@ -6,7 +6,7 @@ import json
 import pytest
 
 from rrf.lineage import Lineage
-from rrf.registry import promotion, registration, versions
+from rrf.registry import promotion, registration, taints, versions
 from rrf.registry.lineage_sources import collect_lineage
 from tests.registry.conftest import (
     NAME,
@@ -151,6 +151,17 @@ def test_no_rollback_returns_to_a_version_that_was_rolled_back_itself(add):
         promotion.rollback(NAME, "drops the plate")
     promotion.promote(NAME, "1", unrevoke="the cup was wet")
     assert promotion.rollback(NAME, "drops the plate").champion == "2"
+
+
+def test_no_rollback_returns_to_a_version_that_stands_on_tainted_data(add):
+    for version in (1, 2):
+        add(version)
+        promotion.promote(NAME, str(version))
+    taints.add("demo", "", [], "a loose gripper")
+    with pytest.raises(ValueError, match=r"not rolled back to version 1: it stands on .* withdraw"):
+        promotion.rollback(NAME, "drops the cup")
+    assert aliases()["champion"] == "2"
+    promotion.withdraw(NAME, "drops the cup")
 
 
 def test_a_rollback_from_a_named_version_happens_once(add):
