@@ -23,6 +23,7 @@ class Writer:
     """Adds files to an archive. `close` writes the manifest."""
 
     def __init__(self, path: Path):
+        path.touch(mode=0o600)  # it may hold the login, and Prefect's secrets
         self._tar = tarfile.open(path, "w", format=tarfile.PAX_FORMAT)  # noqa: SIM115 (see close)
         self.files: dict[str, str] = {}
         """Name -> SHA-256 of what was added."""
@@ -134,7 +135,8 @@ def _copy(file: typing.IO[bytes], place: Path | None, member: tarfile.TarInfo) -
             pass
         return hashing.digest
     place.parent.mkdir(parents=True, exist_ok=True)
-    with place.open("xb") as target:
+    place.touch(mode=0o600, exist_ok=False)
+    with place.open("wb") as target:
         while block := hashing.read(_BLOCK):
             target.write(block)
     place.chmod(member.mode & 0o777)

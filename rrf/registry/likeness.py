@@ -2,17 +2,20 @@
 
 A version that was rolled back, withdrawn or stopped as a canary is not promoted again, and neither
 is what comes from it: a version that was trained from it, taught by it or joined from it, over any
-number of steps, registered or not, and one whose weights are nearly its weights. Somebody can allow
-such a version, or the revoked one itself, with a reason.
+number of steps, registered or not, and under whatever name; and one of the same model whose weights
+are nearly its weights. Somebody can allow such a version, or the revoked one itself, with a reason.
 """
 
+import contextlib
 import math
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rrf.registry import lineage_graph, loading
+from rrf import formats
+from rrf.registry import ledger as ledgers
+from rrf.registry import lineage_graph, listing, loading
 from rrf.registry.entries import REVOKED_BY, Entry
 from rrf.registry.ledger import Ledger
 from rrf.registry.versions import Version
@@ -31,11 +34,18 @@ def revocation(
     revoked = ledger.revoked
     if candidate.version in revoked:
         return f"it {_how(revoked[candidate.version])}"
-    if not revoked or candidate.version in ledger.allowed:
+    if candidate.version in ledger.allowed:
+        return ""
+    others = _revoked_elsewhere(ledger.name)
+    if not revoked and not others:
         return ""
     ancestors = {
         digest for (_, digest), _ in lineage_graph.trainings_of(client, candidate, versions)
     }
+    for digest, what in others.items():
+        if digest in ancestors:
+            made = "is the policy of" if digest == candidate.checkpoint_digest else "stands on"
+            return f"it {made} {what}"
     with tempfile.TemporaryDirectory() as scratch:
         for version in versions:
             if entry := revoked.get(version.version):
@@ -49,6 +59,20 @@ def revocation(
                         f"{distance:.1e} (up to {SAME_WEIGHTS} they are taken for the same)"
                     )
     return ""
+
+
+def _revoked_elsewhere(name: str) -> dict[str, str]:
+    """The checkpoints that are revoked as versions of other models -> which, and how. Of a damaged
+    ledger, what is proved counts; one that only a newer rrf can read holds up no other model.
+    """
+    client, found = listing.connect(), {}
+    for model in set(listing.models()) - {name}:
+        with contextlib.suppress(formats.NewerFormatError):
+            ledger, _ = ledgers.proved(model, client.get_registered_model(model).tags)
+            for version, entry in ledger.revoked.items():
+                what = f"'{model}' version {version}, which {_how(entry)}"
+                found[ledger.checkpoint_of(version)] = what
+    return found
 
 
 def _how(entry: Entry) -> str:

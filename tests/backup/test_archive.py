@@ -53,6 +53,10 @@ def with_manifest(entries: list[Entry], **changes) -> None:
     entries[-1] = (entries[-1][0], json.dumps(manifest).encode())
 
 
+def test_only_its_owner_reads_what_may_hold_the_login(whole):
+    assert whole.stat().st_mode & 0o777 == 0o600
+
+
 def test_files_come_back_with_content_and_time(whole, tmp_path):
     manifest = archive.unpack(whole, tmp_path / "out")
     assert manifest["created"] == "now"

@@ -102,6 +102,23 @@ def test_a_step_that_was_never_registered_does_not_hide_what_it_was_trained_from
         promotion.promote(NAME, version)
 
 
+@pytest.mark.parametrize("is_part", [False, True])
+def test_another_name_does_not_hide_what_was_revoked(home, run_id, revoked, is_part):
+    checkpoint, lineage = home / "checkpoints/2", collect_lineage("demo")
+    if is_part:
+        checkpoint = make_checkpoint(home / "checkpoints/3", 3)
+        lineage = lineage.replace(system0_checkpoint=revoked)
+    folder, gate = home / "evaluations/other", home / "configs/gates/g.yaml"
+    make_evaluation(folder, checkpoint, 18)
+    version = registration.register(checkpoint, "other", run_id, lineage, folder, gate=gate)
+    how = "stands on" if is_part else "is the policy of"
+    with pytest.raises(
+        promotion.NotPromotedError, match=f"it {how} 'policy' version 2, which was rolled back"
+    ):
+        promotion.promote("other", version)
+    assert promotion.promote("other", version, unrevoke="the cup was wet").champion == version
+
+
 def test_other_weights_are_not_held_back(home, run_id, revoked):
     version = add_from(home, run_id, nearly(home, 2, 3, 1.02), collect_lineage("demo"))
     assert promotion.promote(NAME, version).champion == version
