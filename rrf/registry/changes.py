@@ -159,8 +159,7 @@ def compare(client: "MlflowClient", name: str) -> tuple[Ledger, list[str]]:
     """
     looks = 0
     while True:
-        model = client.get_registered_model(name)
-        ledger = ledgers.parse(name, model.tags)
+        model, ledger = ledgers.read_model(client, name)
         differences = [
             f"@{alias} of '{name}' is {_version(current)} in MLflow, but {_version(expected)} by "
             "the promotion ledger: somebody changed the alias or the ledger"
@@ -204,8 +203,7 @@ def check_digest(client: "MlflowClient", name: str, version: str, digest: str) -
 def set_aliases(client: "MlflowClient", name: str, candidate: str | None = None) -> None:
     """Set the aliases to what the ledger says, and @candidate to a version, if one is given."""
     while True:
-        model = client.get_registered_model(name)
-        ledger = ledgers.parse(name, model.tags)
+        model, ledger = ledgers.read_model(client, name)
         _set_aliases(client, model, expected_aliases(ledger), candidate)
         # Another process may have changed both meanwhile, and we may have undone its aliases.
         if ledgers.read(client, name) == ledger:
@@ -258,8 +256,7 @@ def busy(name: str) -> OSError:
 def _finish(client: "MlflowClient", name: str, index: int = 0) -> "tuple[RegisteredModel, Ledger]":
     """Like `finish`; returns the model as it was read with the ledger, too."""
     for _ in range(ROUNDS):
-        model = client.get_registered_model(name)
-        ledger = ledgers.parse(name, model.tags)
+        model, ledger = ledgers.read_model(client, name)
         num_entries = len(ledger.entries)
         claims = [
             claim

@@ -65,17 +65,19 @@ def refresh(client: "MlflowClient", name: str) -> None:
     from mlflow.exceptions import MlflowException
 
     try:
+        seen = ledgers.remembered(name)
         if model := model_named(client, name):
-            _write(client, model)
+            _write(client, model, seen)
     except (MlflowException, OSError, ValueError) as error:
         log.warning("the descriptions of '%s' are not up to date: %s", name, error)
 
 
-def _write(client: "MlflowClient", model: "RegisteredModel") -> None:
+def _write(client: "MlflowClient", model: "RegisteredModel", seen: str | None) -> None:
     name, versions = model.name, versions_in(client, model)
     if not versions:
         return
-    entries = [e for e in ledgers.parse(name, model.tags).entries if e.action not in _ARRIVALS]
+    ledger = ledgers.parse(name, model.tags, seen)
+    entries = [entry for entry in ledger.entries if entry.action not in _ARRIVALS]
     for version in versions:
         text = signed(version_text(version, entries))
         if is_ours(version.description) and version.description != text:

@@ -40,6 +40,7 @@ from rrf.registry.entries import (
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
+    from mlflow.entities.model_registry import RegisteredModel
 
 PREFIX = "ledger."
 HEAD = "ledger.head"
@@ -228,11 +229,23 @@ def read(client: "MlflowClient", name: str) -> Ledger:
     Raises:
         DamagedError: The message names the entry that was edited, removed or cut off.
     """
-    return parse(name, client.get_registered_model(name).tags)
+    return read_model(client, name)[1]
 
 
-def parse(name: str, tags: Mapping[str, str]) -> Ledger:
+def read_model(client: "MlflowClient", name: str) -> "tuple[RegisteredModel, Ledger]":
+    """A registered model and the ledger in its tags. Raises like `read`."""
+    seen = remembered(name)  # first: meanwhile another process may see a later end than these tags
+    model = client.get_registered_model(name)
+    return model, parse(name, model.tags, seen)
+
+
+def parse(name: str, tags: Mapping[str, str], seen: str | None) -> Ledger:
     """The ledger in the tags of registered model `name`; this workspace remembers its end.
+
+    Args:
+        name: The model.
+        tags: Its tags.
+        seen: What was `remembered` before they were read.
 
     Raises:
         DamagedError: Like `read`.
@@ -241,7 +254,7 @@ def parse(name: str, tags: Mapping[str, str]) -> Ledger:
     if damage:
         raise DamagedError(name, damage)
     # The head is written after its entry. A killed process may leave it behind, never ahead.
-    head, seen = tags.get(HEAD), remembered(name)
+    head = tags.get(HEAD)
     if head is not None and head not in ledger.hashes:
         raise DamagedError(name, f"entries after {len(ledger.entries)} were cut off")
     if seen is not None and seen not in ledger.hashes:

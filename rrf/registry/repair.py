@@ -63,7 +63,7 @@ class Damage:
 
 def examine(client: "MlflowClient", name: str) -> Damage:
     """Find out what is wrong with a model's ledger and aliases; changes nothing."""
-    model = client.get_registered_model(name)
+    seen, model = ledgers.remembered(name), client.get_registered_model(name)
     ledger, broken = ledgers.proved(name, model.tags)
     proved_keys = {ledgers.key_of(entry.index) for entry in ledger.entries}
     unproved = {
@@ -71,7 +71,7 @@ def examine(client: "MlflowClient", name: str) -> Damage:
         for key, value in model.tags.items()
         if key.startswith(ledgers.PREFIX) and key != ledgers.HEAD and key not in proved_keys
     }
-    head, seen = model.tags.get(ledgers.HEAD), ledgers.remembered(name)
+    head = model.tags.get(ledgers.HEAD)
     findings = [broken] if broken else []
     if unproved:
         findings.append(f"{len(unproved)} entries are not proved: {', '.join(sorted(unproved))}")

@@ -123,7 +123,7 @@ def _documents(home: Path) -> list[Target]:
 
     def entry_after(text: bytes) -> typing.Any:
         changed = tags | {ledgers.key_of(2): text.decode(errors="surrogateescape")}
-        return ledgers.parse("m", changed)
+        return ledgers.parse("m", changed, None)
 
     def manifest_of_log(text: bytes) -> typing.Any:
         return episode_log.parse_manifest(text, "manifest.json")

@@ -2,7 +2,8 @@
 
 import pytest
 
-from rrf.registry import changes, listing, loading, promotion, versions
+from rrf.registry import changes, listing, loading, promotion, repair, versions
+from rrf.registry import ledger as ledgers
 from rrf.registry.entries import Entry
 from rrf.registry.ledger import Ledger
 from tests.registry.conftest import (
@@ -57,6 +58,26 @@ def test_a_tampered_ledger_is_noticed_and_stops_promotions(client, add):
         for key, value in tags.items():
             edit(NAME, key, value)
     assert len(promotion.ledger_of(NAME).entries) == 7
+
+
+def test_an_entry_that_comes_while_the_ledger_is_read_is_no_damage(client, monkeypatch):
+    client.create_registered_model(NAME)
+    read_tags, waiting = client.get_registered_model, []
+
+    def read_slowly(name):
+        """The model; meanwhile, another process writes an entry, and sees it."""
+        model = read_tags(name)
+        if waiting:
+            changes.append(client, waiting.pop(), action="gate", reason="meanwhile")
+            assert ledgers.read(client, NAME).end == ledgers.remembered(NAME)
+        return model
+
+    monkeypatch.setattr(client, "get_registered_model", read_slowly)
+    for number in range(2):
+        waiting.append(ledgers.read(client, NAME))
+        assert len(changes.agreed(client, NAME).entries) == 2 * number
+        waiting.append(ledgers.read(client, NAME))
+        assert repair.examine(client, NAME).findings == []
 
 
 def cut_off_the_last(client) -> None:
