@@ -2,6 +2,7 @@
 
 import asyncio
 import collections
+import contextlib
 import dataclasses
 import logging
 import time
@@ -144,8 +145,9 @@ class Episodes:
         now = time.monotonic()
         for episode in await asyncio.to_thread(self._book.episodes, running=True):
             if now - self._heard.setdefault(episode.id, now) >= self._outcome_s:
-                _log.warning("episode '%s' counts as not solved: %s", episode.id, NOT_REPORTED)
-                await self._end(episode.id, Outcome(None, NOT_REPORTED))
+                with contextlib.suppress(ValueError):  # it has been reported in this moment
+                    await self._end(episode.id, Outcome(None, NOT_REPORTED))
+                    _log.warning("episode '%s' counts as not solved: %s", episode.id, NOT_REPORTED)
 
     async def _end(self, id: str, outcome: Outcome) -> None:
         episode = await asyncio.to_thread(self._book.end, id, outcome)

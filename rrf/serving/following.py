@@ -118,9 +118,9 @@ class Follower:
             if state.is_unfinished and time.monotonic() >= self._next_try:
                 self._next_try = time.monotonic() + _RETRY_S
                 await asyncio.to_thread(self._registry.conclude)
-        except (ValueError, OSError) as error:
+        except Exception as error:  # of whatever kind: the next withdrawal must be heard of
             if not self._is_away:
-                _log.warning("the registry is not followed now: %s", error)
+                _log.warning("the registry is not followed now: %s", str(error) or repr(error))
             self._is_away = True
             return
         self._is_away = False

@@ -46,9 +46,10 @@ class Standing:
         """Ask once."""
         try:
             revoked = await asyncio.to_thread(self._ask, self.name, self.version)
-        except (ValueError, OSError) as error:
+        except Exception as error:  # of whatever kind: the next withdrawal must be heard of
             if not self._is_away:
-                _log.warning("the registry does not say whether the policy is allowed: %s", error)
+                why = str(error) or repr(error)
+                _log.warning("the registry does not say whether the policy is allowed: %s", why)
             self._is_away = True
             return
         self._is_away = False

@@ -1,5 +1,6 @@
 """Episodes that robots announce, and how they ended, over real sockets and on the disk."""
 
+import asyncio
 import concurrent.futures
 import os
 import re
@@ -16,6 +17,8 @@ from rrf.client import PolicyClient, RequestRefusedError
 from rrf.client.messages import pack, unpack
 from rrf.formats import NewerFormatError
 from rrf.serving.book import NOT_REPORTED, Actor, Book, Outcome, open_book
+from rrf.serving.episodes import Episodes
+from rrf.serving.metrics import Metrics
 from rrf.serving.standing import Standing
 from tests.serving.conftest import Scripted, observation, request
 from tests.waiting import wait_for
@@ -145,6 +148,17 @@ def test_who_reports_nothing_has_not_solved_the_episode(serving, book):
         assert book.find("a").outcome == Outcome(None, NOT_REPORTED)
         with pytest.raises(RequestRefusedError, match="without a judgement"):
             robot.end_episode(success=True)
+
+
+def test_an_episode_that_is_reported_while_the_silent_ones_end_keeps_its_outcome(book, monkeypatch):
+    for id in ("a", "b"):
+        book.begin(id, "", lambda: CHAMPION)
+    running = book.episodes(running=True)
+    book.end("a", Outcome(True))
+    monkeypatch.setattr(book, "episodes", lambda **_: running)
+    asyncio.run(Episodes(book, Metrics(1), 0.0).end_silent())
+    assert book.find("a").outcome == Outcome(True)
+    assert book.find("b").outcome == Outcome(None, NOT_REPORTED)
 
 
 def test_no_episode_begins_with_a_version_that_is_not_allowed(serving, book):

@@ -126,9 +126,10 @@ def test_a_champion_that_cannot_be_loaded_leaves_the_old_one_acting(followed, ca
     until_acts(running, 3)
 
 
-def test_while_the_registry_is_away_everything_stays_as_it_is(followed, caplog):
+@pytest.mark.parametrize("kind", [OSError, RuntimeError])
+def test_while_the_registry_is_away_everything_stays_as_it_is(followed, caplog, kind):
     running, model = followed()
-    model.error = OSError("no store")
+    model.error = kind("no store")
     wait_for(lambda: "the registry is not followed now: no store" in caplog.text)
     with PolicyClient(running.url) as robot:
         assert acts(robot) == 1
