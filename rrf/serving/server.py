@@ -27,6 +27,7 @@ import time
 import typing
 from collections.abc import Callable, Coroutine, Sequence
 
+import numpy as np
 from websockets.asyncio.server import Server, ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 from websockets.frames import CloseCode
@@ -48,7 +49,7 @@ from rrf.client.messages import (
     unpack,
 )
 from rrf.serving.access import is_allowed, tls_context
-from rrf.serving.batching import Result
+from rrf.serving.batching import Result, Row
 from rrf.serving.book import Actor, Book
 from rrf.serving.cast import Cast
 from rrf.serving.configs import ServingCfg
@@ -282,12 +283,8 @@ class PolicyServer:
         answer = _answer(result, total_s)
         period_s = None if talk.asked_s is None else begin - talk.asked_s
         talk.asked_s = begin
-        if violated := violations(self.cfg, row, result.actions, total_s, period_s):
-            answer[GUARDS] = list(violated.values())
-            if self._episodes:
-                await self._episodes.violated(talk, len(violated))
-            for kind in violated:
-                self.metrics.guards.labels(kind).inc()
+        if violated := await self._violations(talk, row, result.actions, total_s, period_s):
+            answer[GUARDS] = violated
         if revoked := self._cast.revoked(player.version):
             answer[REVOKED] = revoked
         await self._send(connection, pack(answer))
@@ -298,6 +295,22 @@ class PolicyServer:
             self._comparing.add(task)
             task.add_done_callback(self._comparing.discard)
         return True
+
+    async def _violations(
+        self,
+        talk: Conversation,
+        row: Row,
+        actions: np.ndarray,
+        total_s: float,
+        period_s: float | None,
+    ) -> list[str]:
+        """What the guards say of an answer; the episode and the metrics keep it."""
+        violated = violations(self.cfg, row, actions, total_s, period_s)
+        if violated and self._episodes:
+            await self._episodes.violated(talk, len(violated))
+        for kind in violated:
+            self.metrics.guards.labels(kind).inc()
+        return list(violated.values())
 
     async def _take_announcement(
         self, connection: ServerConnection, talk: Conversation, content: dict
@@ -355,7 +368,7 @@ class PolicyServer:
             self.metrics.error("malformed")
 
 
-class _RevokedError(Exception):
+class _RevokedError(ValueError):
     """No episode begins with a version that is not allowed any more."""
 
 

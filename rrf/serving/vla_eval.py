@@ -10,6 +10,7 @@ reaches it (`--insecure`).
 """
 
 import http
+import time
 import typing
 import uuid
 
@@ -96,7 +97,7 @@ class VlaEvalServer(PolicyServer):
             return
         metrics = frame.payload.get("metrics")
         success = metrics.get("success") if isinstance(metrics, dict) else None
-        solved = bool(success) if isinstance(success, bool | int | float) else None
+        solved = bool(success) if success in (0, 1) else None  # a part of it is none of them
         reason = str(frame.payload.get("failure_reason") or "")[:_MOST_REASON]
         reason = "".join(c for c in reason if c.isprintable())
         end = {"id": talk.episode.id, "success": solved, "reason": reason, "guards": 0}
@@ -106,7 +107,9 @@ class VlaEvalServer(PolicyServer):
         self, connection: ServerConnection, talk: Conversation, frame: Frame
     ) -> np.ndarray:
         """The next action, [A]."""
-        player = talk.player or self._cast.champion
+        player, begin = talk.player or self._cast.champion, time.perf_counter()
+        if revoked := self._cast.revoked(player.version):  # no client could be told beside actions
+            raise ValueError(revoked)
         if talk.actions:
             return talk.actions.popleft()
         row = player.read(self._observation(player, frame.payload))
@@ -114,6 +117,8 @@ class VlaEvalServer(PolicyServer):
         talk.actions.extend(np.atleast_2d(result.actions)[: self.cfg.execute_steps])
         if self._episodes and talk.episode:
             self._episodes.heard(talk.episode)
+        total_s = time.perf_counter() - begin
+        await self._violations(talk, row, result.actions, total_s, None)
         return talk.actions.popleft()
 
     def _observation(self, player: Player, payload: typing.Mapping) -> dict[str, typing.Any]:

@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import dataclasses
 import json
+import math
 import os
 import subprocess
 import threading
@@ -39,12 +40,12 @@ PROTOCOL = ProtocolCfg(
 
 
 @contextlib.contextmanager
-def serving(player, book=None, **settings):
+def serving(player, book=None, revoked=lambda _: "", **settings):
     """A server of a player in a thread; its address HOST:PORT."""
     ready, loop, told = threading.Event(), asyncio.new_event_loop(), []
     stop = asyncio.Event()
     cfg = ServingCfg(**{"port": 0, "protocol": "vla-eval", "max_batch": 1, **settings})
-    server = VlaEvalServer(cfg, Cast(player), None, book)
+    server = VlaEvalServer(cfg, Cast(player, revoked), None, book)
 
     def is_ready(url, _):
         told.append(url.removeprefix("ws://"))
@@ -89,7 +90,7 @@ def test_episodes_and_their_outcomes_are_in_the_book(tmp_path):
     book = Book(tmp_path / "book.sqlite")
     with serving(scripted(), book) as address:
         client = ModelClient(f"vla-eval://{address}")
-        for success in (True, False, None):
+        for success in (True, False, None, 0.3, math.nan):
             client.start({"name": "reach"})
             client.act(SEEN)
             client.end({"metrics": {} if success is None else {"success": success}})
@@ -97,9 +98,31 @@ def test_episodes_and_their_outcomes_are_in_the_book(tmp_path):
         client.act(SEEN)  # its answer comes after the ends before it
         client.close()
     episodes = book.episodes()
-    assert [e.task for e in episodes] == ["reach"] * 4
-    assert [e.outcome.success for e in episodes[:3] if e.outcome] == [True, False, None]
-    assert episodes[3].outcome is None
+    assert [e.task for e in episodes] == ["reach"] * 6
+    solved = [e.outcome.success for e in episodes[:5] if e.outcome]
+    assert solved == [True, False, None, None, None]
+    assert episodes[5].outcome is None
+    book.close()
+
+
+def test_guards_belong_to_the_outcome_and_a_withdrawn_version_answers_nobody(tmp_path):
+    book, why = Book(tmp_path / "book.sqlite"), [""]
+    with serving(scripted(), book, lambda _: why[0], action_high=[0.5] * 3) as address:
+        client = ModelClient(f"vla-eval://{address}")
+        client.start({"name": "reach"})
+        client.act(SEEN)
+        client.end({"metrics": {"success": True}})
+        client.start({"name": "reach"})
+        client.act(SEEN)
+        why[0] = "version 3 was withdrawn"
+        with pytest.raises(Exception, match="version 3 was withdrawn"):
+            client.act(SEEN)
+        client.start({"name": "reach"})
+        with pytest.raises(Exception, match="version 3 was withdrawn"):
+            client.act(SEEN)
+        client.close()
+    first, _ = book.episodes()  # none begins with a version that is withdrawn
+    assert (first.outcome.success, first.outcome.guards) == (True, 1)
     book.close()
 
 
