@@ -9,6 +9,7 @@ import dataclasses
 import hashlib
 import json
 import logging
+import math
 import os
 import resource
 import time
@@ -176,8 +177,10 @@ class Meter:
 
 def _read(path: Path) -> dict:
     try:
-        facts = json.loads(path.read_text())
-        Cost(**{name: float(value) for name, value in facts.items() if name != "finished"})
+        facts = atomic.parse_json(path.read_bytes())
+        cost = Cost(**{name: value for name, value in facts.items() if name != "finished"})
+        if not all(0 <= value < math.inf for value in dataclasses.astuple(cost)):
+            raise ValueError("a number that uses up no budget")
     except FileNotFoundError:
         return {}
     except (ValueError, TypeError, AttributeError):
