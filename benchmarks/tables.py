@@ -64,7 +64,9 @@ def table(numbers: list[dict]) -> str:
         (
             f"`{row['id']}`",
             f"{row['value']:g} {row['unit']}",
-            f"{row['peer']}: {row['peer_value']:g}" if row["peer_value"] is not None else "",
+            f"{row['peer']}: {row['peer_value']:g}"
+            if row["peer_value"] is not None
+            else _paired(row),
             _ratio(row),
             f"`{row['command']}`",
             f"{row['commit']}, {row['date']}",
@@ -183,7 +185,7 @@ def _curves() -> str:
         steps = next(iter(ends.values())).steps
         cost = f"{wall:.0f} min, {cpu:.0f} CPU-min"
         rows.append((f"`{preset}`", f"{steps:,}", returns, cost))
-    measured = {path.stem for path in pictures} | {"go1-flat-ppo"}
+    measured = {path.stem for path in pictures} | {"go1-flat-ppo", "g1-whole-body-ppo"}
     measured |= {algorithm.words.split()[0] for algorithm in rl_algorithms.ALGORITHMS.values()}
     missing = [f"`{name}`" for name in PRESETS if _is_control(name) and name not in measured]
     images = "".join(f"![{path.stem}](curves/{path.name})\n\n" for path in pictures)
