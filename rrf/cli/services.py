@@ -42,7 +42,9 @@ def _run(action: str, *options: str) -> None:
 
     home = workspace.home()
     if not (home / "infra/services.py").is_file():
-        raise ValueError(f"{home} has no infra/services.py; make a workspace: rrf init FOLDER")
+        raise ValueError(
+            f"{home} has no infra/services.py; type it in a workspace, or make one: rrf init FOLDER"
+        )
     path = os.pathsep.join(filter(None, (str(home), os.environ.get("PYTHONPATH"))))
     command = [sys.executable, "-m", "infra.services", action, *options]
     done = subprocess.run(command, cwd=home, env={**os.environ, "PYTHONPATH": path}, check=False)
