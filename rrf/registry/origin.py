@@ -66,7 +66,10 @@ def read(checkpoint: str | Path) -> Origin | None:
         facts = atomic.parse_json(file.read_text())
         if not all(isinstance(value, str) for value in facts.values()):
             raise TypeError("a value is no text")
-        return Origin(**facts)
+        origin = Origin(**facts)
+        if "/" in origin.model or not atomic.is_plain_name(origin.model):
+            raise ValueError(f"{origin.model!r} is no name of a model")
+        return origin
     except (ValueError, TypeError, AttributeError) as error:
         raise ValueError(f"{file} is damaged ({error}); fetch the policy again") from error
 
@@ -87,8 +90,7 @@ def check(checkpoint: str | Path, allow_withdrawn: bool, say: Callable[[str], No
         return
     what = f"{origin.model} version {origin.version}"
     try:
-        with _asking(origin.store):
-            why = _revocation(origin, deployable_digest(checkpoint))
+        why = asker(checkpoint, origin)(origin.model, origin.version)
     except (ValueError, OSError) as error:
         say(f"warning: nobody says whether {what} is still allowed: {error}")
         return
@@ -98,6 +100,19 @@ def check(checkpoint: str | Path, allow_withdrawn: bool, say: Callable[[str], No
         )
     if why:
         say(f"warning: {why}; it is used all the same")
+
+
+def asker(checkpoint: str | Path, origin: Origin) -> Callable[[str, str], str]:
+    """What says, whenever it is asked, why a fetched checkpoint must not be used any more, or "".
+    It raises ValueError or OSError if nobody can be asked; its arguments are model and version.
+    """
+    digest = deployable_digest(checkpoint)
+
+    def ask(*_: str) -> str:
+        with _asking(origin.store):
+            return _revocation(origin, digest)
+
+    return ask
 
 
 @contextlib.contextmanager

@@ -1,10 +1,13 @@
 """A fetched policy knows which version it is; a withdrawn one is refused if that can be known."""
 
+import asyncio
 import os
 import shutil
 
 import pytest
+from typer.testing import CliRunner
 
+from rrf.cli import app
 from rrf.lineage import Lineage
 from rrf.registry import loading, origin, promotion, registration, versions
 from rrf.runners.checkpoints.deployable import deployable_digest
@@ -44,6 +47,27 @@ def test_a_withdrawn_version_is_refused_with_the_reason(fetched):
         said(fetched)
     [line] = said(fetched, allow=True)
     assert line.endswith("it hit the table; it is used all the same")
+
+
+def test_a_served_copy_hears_of_the_withdrawal_of_its_version(fetched, monkeypatch):
+    served = []
+    monkeypatch.setattr("rrf.serving.model.serve_checkpoint", lambda *words: served.append(words))
+    done = CliRunner().invoke(app, ["serve", str(fetched), "--port", "0"])
+    assert done.exit_code == 0, done.output
+    standing = served[0][-1]
+    assert (standing.name, standing.version) == (NAME, "1")
+    asyncio.run(standing.look())
+    assert standing.revoked == ""
+    promotion.withdraw(NAME, "it hit the table")
+    asyncio.run(standing.look())
+    assert standing.revoked.endswith("it hit the table")
+
+
+def test_a_note_that_names_a_place_is_damaged(fetched):
+    note = fetched / "registry/origin.json"
+    note.write_text(note.read_text().replace(f'"{NAME}"', '"../elsewhere"'))
+    with pytest.raises(ValueError, match=r"'\.\./elsewhere' is no name of a model"):
+        origin.read(fetched)
 
 
 def test_the_recorded_store_is_asked_from_another_place(fetched, tmp_path_factory, monkeypatch):
