@@ -36,7 +36,7 @@ def revocation(
         return f"it {_how(revoked[candidate.version])}"
     if candidate.version in ledger.allowed:
         return ""
-    others = _revoked_elsewhere(ledger.name)
+    others = _revoked_elsewhere(client, ledger.name)
     if not revoked and not others:
         return ""
     ancestors = {
@@ -61,11 +61,11 @@ def revocation(
     return ""
 
 
-def _revoked_elsewhere(name: str) -> dict[str, str]:
+def _revoked_elsewhere(client: "MlflowClient", name: str) -> dict[str, str]:
     """The checkpoints that are revoked as versions of other models -> which, and how. Of a damaged
     ledger, what is proved counts; one that only a newer rrf can read holds up no other model.
     """
-    client, found = listing.connect(), {}
+    found = {}
     for model in set(listing.models()) - {name}:
         with contextlib.suppress(formats.NewerFormatError):
             ledger, _ = ledgers.proved(model, client.get_registered_model(model).tags)
