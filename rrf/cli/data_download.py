@@ -160,7 +160,7 @@ def share(
     home = workspace.home()
     if not (home / "flows/share.py").is_file():
         raise ValueError(
-            f"{home} has no flows/share.py; type it in a workspace, or make one: rrf init FOLDER"
+            f"{home} has no flows/share.py; type it in a workspace (a new one: rrf init FOLDER)"
         )
     path = os.pathsep.join(filter(None, (str(home), os.environ.get("PYTHONPATH"))))
     words = [*(["--remote", remote] if remote else []), "--", *(targets or [])]

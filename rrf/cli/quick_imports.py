@@ -55,12 +55,17 @@ def defer_compiler() -> None:
     sys.modules.setdefault(_NAME, _StandIn(_NAME))
 
 
-@functools.cache
 def distributions_of_packages() -> dict[str, list[str]]:
     """What `importlib.metadata.packages_distributions` says: package -> names of distributions.
 
-    Files are not looked for, so a package whose files were deleted by hand is named, too.
+    Files are not looked for, so a package whose files were deleted by hand is named, too. Each call
+    gives a dict of its own: MLflow adds to what it gets.
     """
+    return {package: [*names] for package, names in _names_of_packages().items()}
+
+
+@functools.cache
+def _names_of_packages() -> dict[str, list[str]]:
     names: dict[str, list[str]] = collections.defaultdict(list)
     for distribution in importlib.metadata.distributions():
         named = _NAME_OF_DISTRIBUTION.search(distribution.read_text("METADATA") or "")

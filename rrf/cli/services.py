@@ -43,7 +43,7 @@ def _run(action: str, *options: str) -> None:
     home = workspace.home()
     if not (home / "infra/services.py").is_file():
         raise ValueError(
-            f"{home} has no infra/services.py; type it in a workspace, or make one: rrf init FOLDER"
+            f"{home} has no infra/services.py; type it in a workspace (a new one: rrf init FOLDER)"
         )
     path = os.pathsep.join(filter(None, (str(home), os.environ.get("PYTHONPATH"))))
     command = [sys.executable, "-m", "infra.services", action, *options]

@@ -81,4 +81,4 @@ def test_a_missing_extra_is_installed_with_the_wheel(installed, wheel, tmp_path)
 @pytest.mark.skipif(sys.platform != "linux", reason="the services need Linux")
 def test_services_belong_to_a_workspace(installed, tmp_path):
     said = installed.run("rrf services status", tmp_path, code=2)
-    assert "type it in a workspace, or make one: rrf init FOLDER" in said
+    assert "type it in a workspace (a new one: rrf init FOLDER)" in said

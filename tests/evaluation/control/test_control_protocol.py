@@ -119,7 +119,7 @@ def test_every_file_of_ours_is_the_only_one_about_its_task(monkeypatch):
     found = {path.stem: load_protocol(path) for path in (CONFIGS / "protocols").glob("*.yaml")}
     for name, cfg in found.items():
         assert cfg.name == name
-        if isinstance(cfg, ControlProtocolCfg):
+        if isinstance(cfg, ControlProtocolCfg) and not (cfg.commands and cfg.env.measures):
             assert find_protocol(trained_in(cfg.env)).stem == name
     assert {"go1-flat", "go1-rough", "g1-flat", "g1-rough", "pendulum", "halfcheetah"} <= set(found)
 
