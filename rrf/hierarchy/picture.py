@@ -4,6 +4,8 @@ From above: what System 2 sent, and its age; what System 1 sends, each number be
 what System 0 wants of the 15 joints that it drives, beside their angles.
 """
 
+import typing
+
 import numpy as np
 from PIL import Image, ImageDraw
 
@@ -16,29 +18,51 @@ _LARGEST_RAD = 0.5  # of a bar of System 0
 _MARGIN = 8
 
 
-def panel(runtime: Runtime, joints_29: np.ndarray, size: int) -> np.ndarray:
+class Signals(typing.NamedTuple):
+    """What the three systems send at a moment."""
+
+    features: np.ndarray | None  # of System 2, [1, T, W]
+    feature_age_s: float
+    stopped: str  # why, or ""
+    command_36: np.ndarray
+    joints_29: np.ndarray | None  # targets of `body.JOINTS`, rad
+
+
+def signals(runtime: Runtime) -> Signals:
+    """Those of now; they stay as they are."""
+    features, joints = runtime.features, runtime.joints_29
+    return Signals(
+        None if features is None else np.array(features, np.float32),
+        runtime.feature_age_s,
+        runtime.stopped.reason if runtime.stopped else "",
+        runtime.command_36.copy(),
+        None if joints is None else joints.copy(),
+    )
+
+
+def panel(sent: Signals, joints_29: np.ndarray, size: int) -> np.ndarray:
     """uint8 [size, size, 3].
 
     Args:
-        joints_29: Angles of `body.JOINTS`, rad.
+        sent: What is shown.
+        joints_29: Angles of `body.JOINTS` at that moment, rad.
         size: In pixels.
     """
     image = Image.new("RGB", (size, size), _BACKGROUND)
     draw, third = ImageDraw.Draw(image), size // 3
-    age = runtime.feature_age_s
-    said = "nothing yet" if runtime.features is None else f"features, age {age:.2f} s"
-    state = f"stopped: {runtime.stopped.reason}" if runtime.stopped else "36 numbers"
+    said = "nothing yet" if sent.features is None else f"features, age {sent.feature_age_s:.2f} s"
+    state = f"stopped: {sent.stopped}" if sent.stopped else "36 numbers"
     titles = (f"System 2: {said}", f"System 1: {state}", "System 0: 15 joints")
     for row, (number, title) in enumerate(zip((2, 1, 0), titles, strict=True)):
         draw.text((_MARGIN, row * third + 4), title[: size // 7], _TEXT)
         top, bottom = row * third + 22, (row + 1) * third - _MARGIN
-        if number == 2 and runtime.features is not None:
-            _heat(image, np.asarray(runtime.features, np.float32)[0], top, bottom)
+        if number == 2 and sent.features is not None:
+            _heat(image, sent.features[0], top, bottom)
         elif number == 1:
             middle, half = (command.HIGH + command.LOW) / 2, (command.HIGH - command.LOW) / 2
-            _bars(draw, (runtime.command_36 - middle) / half, top, bottom, size, _COLORS[1])
-        elif number == 0 and runtime.joints_29 is not None:
-            off = (runtime.joints_29 - joints_29)[: len(body.DRIVEN)] / _LARGEST_RAD
+            _bars(draw, (sent.command_36 - middle) / half, top, bottom, size, _COLORS[1])
+        elif number == 0 and sent.joints_29 is not None:
+            off = (sent.joints_29 - joints_29)[: len(body.DRIVEN)] / _LARGEST_RAD
             _bars(draw, off, top, bottom, size, _COLORS[0])
     return np.asarray(image)
 

@@ -6,10 +6,12 @@ import signal
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 from rrf.cli import app
+from rrf.hierarchy import film
 from rrf.hierarchy.combination import hierarchy_of
 from tests.waiting import wait_for
 
@@ -94,3 +96,18 @@ def test_killing_a_process_of_the_command_ends_in_a_safe_stop_that_is_logged(
     assert playing.returncode == 0
     assert "250 ticks" in said  # the clock went on, and the robot stood
     assert reason in " ".join(said.split())
+
+
+def test_a_film_is_drawn_when_the_run_is_over(at_table, tmp_path, monkeypatch):
+    """Between ticks a picture makes the next ones late."""
+    looks, drawn = [], []
+    look, panel = film.Film.look, film.panel
+    monkeypatch.setattr(film.Film, "look", lambda *of: looks.append(len(drawn)) or look(*of))
+    monkeypatch.setattr(film, "panel", lambda *of: drawn.append(of) or panel(*of))
+    video = tmp_path / "walk.mp4"
+    words = ["play", str(at_table), "--task", "walk-to-table", "--seconds", "0.4"]
+    CliRunner().invoke(app, [*words, "--video", str(video)], catch_exceptions=False)
+    assert looks == [0] * 20
+    assert len(drawn) == 4
+    assert not np.array_equal(drawn[0][0].joints_29, drawn[-1][0].joints_29)
+    assert video.stat().st_size > 1000
