@@ -233,4 +233,4 @@ IDS = harness.by_name(
 )
 
 if __name__ == "__main__":
-    harness.main("mlops", __doc__, IDS)
+    harness.main("mlops_registry", __doc__, IDS, results="mlops")

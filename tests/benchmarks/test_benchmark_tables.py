@@ -1,6 +1,8 @@
 """Published numbers: merged by id, turned into tables, never typed."""
 
+import importlib
 import json
+import re
 
 import pytest
 
@@ -51,6 +53,18 @@ def test_every_number_of_the_readme_was_measured():
         row["id"] for path in record.RESULTS.glob("*.json") for row in json.loads(path.read_text())
     }
     assert set(tables.README) <= measured
+
+
+def test_every_number_is_measured_by_the_command_beside_it():
+    wrong = set()
+    for path in record.RESULTS.glob("*.json"):
+        for row in json.loads(path.read_text()):
+            if command := re.match(
+                r"python -m (benchmarks\.\w+) (\w[\w-]*)", row.get("command", "")
+            ):
+                known = getattr(importlib.import_module(command[1]), "IDS", (command[2],))
+                wrong |= set() if command[2] in known else {row["command"]}
+    assert wrong == set()
 
 
 def test_a_table_needs_its_marks(tmp_path):
