@@ -66,8 +66,7 @@ def go1_flat_quick() -> OnPolicyRunnerCfg:
         actor_cfg=StateIndStdActorCfg(backbone_cfg=_SMALL_NETWORK),
         critic_cfg=VNetworkCfg(backbone_cfg=_SMALL_NETWORK),
     )
-    # It walks as well after 180 iterations as after 250.
-    return cfg.replace(experiment_name="go1-flat-quick", policy=policy, max_iterations=180)
+    return cfg.replace(experiment_name="go1-flat-quick", policy=policy)
 
 
 def go1_flat_amp() -> AMPRunnerCfg:
