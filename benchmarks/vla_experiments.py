@@ -281,11 +281,10 @@ def run(name: str, seed: int, resumes: bool = False, alone: bool = False) -> dic
         start = parent["checkpoint"]
         before = _evaluate(costs, start, protocol, folder / "before", videos)
         if experiment.dagger:
-            overrides = [*experiment.dagger_overrides, *demonstrations, f"init_from={start}"]
-            overrides.append(f"seed={seed}")
+            overrides = _going_on(experiment.dagger_overrides, seed, start) + demonstrations
             start = _train(costs, experiment.dagger, folder / "dagger", overrides)["checkpoint"]
             more["corrected"] = _evaluate(costs, start, protocol, folder / "corrected", videos)
-        overrides = [*experiment.rl_overrides, f"seed={seed}", f"init_from={start}"]
+        overrides = _going_on(experiment.rl_overrides, seed, start)
         trained = _train(costs, experiment.rl, folder / "rl", overrides)
     after = _evaluate(costs, trained["checkpoint"], protocol, folder / "after", videos)
     cost = _Cost(*map(sum, zip(*costs, strict=True)))
@@ -297,11 +296,7 @@ def run(name: str, seed: int, resumes: bool = False, alone: bool = False) -> dic
         imitated = train(experiment.sft, folder / "shown", words, threads)
         before = _evaluate([], imitated["checkpoint"], protocol, folder / "before-repeats", videos)
         if alone and experiment.rl:
-            overrides = [
-                *experiment.rl_overrides,
-                f"seed={seed}",
-                f"init_from={imitated['checkpoint']}",
-            ]
+            overrides = _going_on(experiment.rl_overrides, seed, imitated["checkpoint"])
             found = train(experiment.rl, folder / "rl-alone", overrides)
             more["alone"] = _evaluate(
                 [], found["checkpoint"], protocol, folder / "after-alone", videos
@@ -318,6 +313,10 @@ def run(name: str, seed: int, resumes: bool = False, alone: bool = False) -> dic
     others = [other for other in results_of(name) if other["seed"] != seed]
     atomic.write_json(_path(name), sorted([*others, result], key=lambda entry: entry["seed"]))
     return result
+
+
+def _going_on(overrides: Sequence[str], seed: int, checkpoint: str) -> list[str]:
+    return [*overrides, f"seed={seed}", f"init_from={checkpoint}"]
 
 
 def results_of(name: str) -> list[dict]:

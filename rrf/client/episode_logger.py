@@ -186,7 +186,7 @@ class EpisodeLogger:
             raise ValueError(f"the outcome is {outcome!r}, allowed: success, failure or unknown")
         if self.episode is None:
             raise ValueError("no episode was begun: call begin")
-        record = {"kind": END, "t": self._t(), "outcome": outcome, "how": how, "score": score}
+        record = {"kind": END, "t": self._t(), "outcome": outcome, "how": how}
         record["score"] = None if score is None else float(score)
         if self.problem:  # steps are missing, so it stays unfinished
             self._queue.put((_LEAVE, 0))

@@ -122,9 +122,7 @@ def _versions(
     if keep is None:
         return
     for name, ledger in read.items():
-        own = [version for version in versions if version.name == name]
-        others = [version for version in versions if version.name != name]
-        for version in retention.dispensable(ledger, own, keep, before, others):
+        for version in retention.dispensable(ledger, versions, keep, before):
             remove = functools.partial(retention.delete, client, version, keep, before)
             # Its files are those of a logged model, which is listed when no version has it.
             yield Leftover("version", f"{name}/{version.version}", 0, remove)

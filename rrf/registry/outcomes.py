@@ -141,9 +141,8 @@ def _checked(content: dict, model: str, release: str, book: str, where: str) -> 
     """The episodes of a server's file. Raises ValueError for one that nobody would believe."""
     if not isinstance(content, dict):
         raise ValueError("it is no map of facts")
-    _check_signature(
-        content, model
-    )  # first: who cannot sign must not say that it is of a newer rrf
+    # First: who cannot sign must not say that it is of a newer rrf.
+    _check_signature(content, model)
     facts = formats.OUTCOMES.read(content, where)
     about = (facts["model"], facts["release"], facts["book"])
     if about != (model, release, book):

@@ -79,7 +79,7 @@ def load() -> RetentionCfg:
 
 
 def dispensable(
-    ledger: "Ledger", versions: list[Version], keep: int, before: float, others: Sequence[Version]
+    ledger: "Ledger", versions: Sequence[Version], keep: int, before: float
 ) -> list[Version]:
     """The versions of a model that may be deleted.
 
@@ -89,11 +89,12 @@ def dispensable(
 
     Args:
         ledger: The ledger of the model.
-        versions: All of its versions, newest first.
+        versions: All versions of all models, newest first; what those of others were made from is
+            kept, too.
         keep: How many of the newest are kept.
         before: Those made since are kept; in seconds since 1970.
-        others: The versions of other models; what they were made from is kept.
     """
+    own = [version for version in versions if version.name == ledger.name]
     needed = ledger.promoted | set(ledger.revoked)
     needed |= {entry.version for entry in (ledger.staged, ledger.release) if entry}
     trials = [entry.trial for entry in ledger.entries if entry.trial]
@@ -103,10 +104,11 @@ def dispensable(
         if trial["against"] == (ledger.champion or "")
         for digest in trial["checkpoints"]
     }
+    others = (version for version in versions if version.name != ledger.name)
     digests |= {v.tags[key] for v in others for key in ORIGINS if key in v.tags}
     kept = [
         version
-        for place, version in enumerate(versions)
+        for place, version in enumerate(own)
         if place < keep
         or version.version in needed
         or version.checkpoint_digest in digests
@@ -117,10 +119,10 @@ def dispensable(
     while ahead:
         tags = ahead.pop().tags
         origins = [tags[key] for key in ORIGINS if key in tags]
-        more = [v for v in versions if v.checkpoint_digest in origins and v not in kept]
+        more = [v for v in own if v.checkpoint_digest in origins and v not in kept]
         kept += more
         ahead += more
-    return [version for version in versions if version not in kept]
+    return [version for version in own if version not in kept]
 
 
 def delete(client: "MlflowClient", version: Version, keep: int, before: float) -> None:
@@ -130,10 +132,7 @@ def delete(client: "MlflowClient", version: Version, keep: int, before: float) -
         ValueError: If something does.
     """
     ledger = ledgers.read(client, version.name)
-    versions = listing.versions()
-    own = [each for each in versions if each.name == version.name]
-    others = [each for each in versions if each.name != version.name]
-    still = dispensable(ledger, own, keep, before, others)
+    still = dispensable(ledger, listing.versions(), keep, before)
     if version.version not in {one.version for one in still}:
         raise ValueError("something needs it by now")
     client.delete_model_version(version.name, version.version)

@@ -233,8 +233,7 @@ class HumanoidEnv(OfRslRl, abc.ABC):
         torso = euler(self._physics.torso)
         torso[:, 2] = wrapped(torso[:, 2] - yaw)
         joints, velocities = self._observe.joints(qpos), self._observe.velocities(qvel)
-        torque = self._stiffness * (self._controls_nc - joints) - self._damping * velocities
-        torque = np.clip(torque, -self._torque_limit, self._torque_limit)
+        torque = self._torque(joints, velocities)
         axis = feet[:, :, 6:9]
         return Motion(
             velocity_n3=np.concatenate([turned(qvel[:, :2], -yaw), qvel[:, 2:3]], 1),
@@ -256,8 +255,12 @@ class HumanoidEnv(OfRslRl, abc.ABC):
             joints_na=joints[:, : self.num_actions],
             acceleration_na=(velocities - velocity_before_nc)[:, : self.num_actions] / STEP_S,
             torque_na=torque[:, : self.num_actions],
-            power_n=np.abs(torque * velocities).sum(1),
         )
+
+    def _torque(self, joints_nc: np.ndarray, velocities_nc: np.ndarray) -> np.ndarray:
+        """What the motors do at these angles and velocities, Nm, [N, C]."""
+        torque = self._stiffness * (self._controls_nc - joints_nc) - self._damping * velocities_nc
+        return np.clip(torque, -self._torque_limit, self._torque_limit)
 
     def _push_some(self) -> None:
         if not (self.cfg.randomises and self.cfg.pushes):

@@ -80,10 +80,11 @@ class Commands:
         """
         self.left_s_n -= seconds
         self.arm_left_s_n -= seconds
-        if not self._is_held and len(due := np.flatnonzero(self.left_s_n <= 0)):
-            self._draw(due, level)
-        if not self._is_held and len(due := np.flatnonzero(self.arm_left_s_n <= 0)):
-            self._draw_arms(due, level)
+        if not self._is_held:
+            if len(due := np.flatnonzero(self.left_s_n <= 0)):
+                self._draw(due, level)
+            if len(due := np.flatnonzero(self.arm_left_s_n <= 0)):
+                self._draw_arms(due, level)
         step = self._rates * seconds
         self.now_n15 += np.clip(self.goal_n15 - self.now_n15, -step, step)
 

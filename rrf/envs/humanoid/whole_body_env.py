@@ -94,8 +94,9 @@ class WholeBodyEnv(HumanoidEnv):
 
     def power(self) -> torch.Tensor:
         """Mechanical power of legs, waist and arms at the end of the last step, W, [N]."""
-        assert self._motion is not None
-        return torch.from_numpy(self._motion.power_n.astype(np.float32)).to(self.device)
+        joints, velocities = self._observe.joints(self._physics.qpos), self._velocities()
+        power = np.abs(self._torque(joints, velocities) * velocities).sum(1)
+        return torch.from_numpy(power.astype(np.float32)).to(self.device)
 
     # What `HumanoidEnv` asks for.
 

@@ -61,7 +61,6 @@ class Motion:
     joints_na: np.ndarray  # angles of the driven joints, rad
     acceleration_na: np.ndarray  # rad/s^2
     torque_na: np.ndarray  # Nm
-    power_n: np.ndarray  # of all joints, W
 
 
 def terms(

@@ -415,8 +415,8 @@ class VLARLRunner:
         tracker.log_artifact(path, "videos")
 
     def _resume(self) -> None:
-        newest, other = checkpoint.latest(self.run_dir), self.cfg.resume_dir
-        other = checkpoint.find(other, newest=True) if other else None
+        newest, place = checkpoint.latest(self.run_dir), self.cfg.resume_dir
+        other = checkpoint.find(place, newest=True) if place else None
         path = newest or other
         if path is None:
             return
