@@ -2,7 +2,7 @@
 
 import functools
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, ParamSpec, cast
 
@@ -16,8 +16,10 @@ from flows.promote import promote_version, refuse_version, release_version, when
 from flows.steps import Word, step
 from flows.this_run import completed, name_version, this_run
 from rrf import processes
+from rrf.cli.training_run import finished_training
 from rrf.evaluation.results import Evaluation
 from rrf.lineage import Lineage
+from rrf.presets import resolve
 from rrf.registry import promotion, registration
 from rrf.run_directory import RESULT, TrainingResult
 
@@ -40,7 +42,8 @@ def train(
 ) -> TrainingResult:
     """Train in a separate process.
 
-    A finished run is reused, and an interrupted run is resumed.
+    An interrupted run is resumed. A finished run is reused: no process is started for it, and no
+    card waited for.
 
     Args:
         stage: Its name in the flow.
@@ -65,15 +68,28 @@ def train(
         with meter.running(card.num_gpus):
             return commands.rrf(stage, "train", target, *words, env=card.env, stop_when=stop_when)
 
-    try:
-        result = TrainingResult.from_dict(slots.on_gpu(train_on))
-    except processes.StoppedError as stopped:
-        raise BudgetSpentError(stage, stopped.why) from None
+    if result := _finished(target, words):
+        progress.reporter(stage)(f"reused {result.checkpoint}")
+    else:
+        try:
+            result = TrainingResult.from_dict(slots.on_gpu(train_on))
+        except processes.StoppedError as stopped:
+            raise BudgetSpentError(stage, stopped.why) from None
     if not (result.reused and meter.is_finished):
         meter.finish()
         cost.record(result.run_id, meter.cost)
     artifacts.show_training(stage, names.short(target), result)
     return result
+
+
+def _finished(target: str, words: Sequence[str]) -> TrainingResult | None:
+    """The result of a training that is finished; None for another one, or a mistake in `words`,
+    which the command will name.
+    """
+    try:
+        return finished_training(resolve(target, words))
+    except ValueError:
+        return None
 
 
 @step(name="register", task_run_name="register {model}")

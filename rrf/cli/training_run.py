@@ -50,20 +50,17 @@ def run_training(
         video: Film a state-based policy at the end.
         expects_run: If there is no run to continue, print how the newest run differs.
     """
-    from rrf import atomic, ctrl_c, workspace
+    from rrf import ctrl_c
     from rrf.registry.lineage_sources import with_remote
     from rrf.runners.checkpoints import checkpoint
-    from rrf.runners.checkpoints.deployable import deployable_digest
 
     training = training_of(cfg)
     if video and not training.can_film:
         raise ValueError(
             "--video films only state-based policies; see `rrf play --help` for other policies"
         )
-    parent = checkpoint.find(cfg.init_from) if cfg.init_from else None
-    lineage, inputs = training.depends_on(parent, deployable_digest(parent) if parent else None)
-    key = atomic.digest_of(inputs)
-    run_dir = run_dir or workspace.state() / "runs" / f"{cfg.experiment_name}-{key[:12]}"
+    lineage, inputs, usual_dir = _identified(training)
+    run_dir = run_dir or usual_dir
     if not (resume and (run_dir / RESULT).is_file()):  # a finished run needs nothing any more
         training.check()
     if expects_run and not run_dir.exists():
@@ -88,6 +85,31 @@ def run_training(
         elif video and (path := training.film_finished(result, run_dir)):
             result = result.replace(video=str(path))
     return result
+
+
+def finished_training(cfg: "RunnerCfg") -> TrainingResult | None:
+    """What `run_training(cfg)` would return without any work; None if it would train, send records
+    that MLflow lacks, or say what is wrong.
+    """
+    try:
+        _, inputs, run_dir = _identified(training_of(cfg))
+        is_same = read_facts(run_dir / RUN).get("inputs") == inputs
+        return _finished(run_dir) if is_same and not (run_dir / UNSENT).is_file() else None
+    except (ValueError, OSError, ImportError):
+        return None
+
+
+def _identified(training: Training) -> tuple[Lineage, dict, Path]:
+    """Lineage of a training, digests of all that decides its result, and its usual directory."""
+    from rrf import atomic, workspace
+    from rrf.runners.checkpoints import checkpoint
+    from rrf.runners.checkpoints.deployable import deployable_digest
+
+    cfg = training.cfg
+    parent = checkpoint.find(cfg.init_from) if cfg.init_from else None
+    lineage, inputs = training.depends_on(parent, deployable_digest(parent) if parent else None)
+    name = f"{cfg.experiment_name}-{atomic.digest_of(inputs)[:12]}"
+    return lineage, inputs, workspace.state() / "runs" / name
 
 
 @contextlib.contextmanager

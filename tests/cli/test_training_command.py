@@ -14,11 +14,11 @@ from safetensors.torch import load_file
 
 import rrf
 from rrf.cli.dataset_training import run_inputs
-from rrf.cli.training_run import run_training
+from rrf.cli.training_run import finished_training, run_training
 from rrf.cli.trainings import training_of
 from rrf.presets import PRESETS, resolve
 from rrf.presets.rlinf import recipes
-from rrf.run_directory import TrainingResult
+from rrf.run_directory import RUN, UNSENT, TrainingResult, read_facts, write_facts
 from rrf.runners.checkpoints import checkpoint
 from rrf.runners.checkpoints.deployable import deployable_digest, load_lineage
 from rrf.runners.interruption import SignalWatch
@@ -131,6 +131,25 @@ def test_a_finished_run_is_reused_until_something_that_decides_its_result_change
     again = run_training(cfg, resume=False)
     assert again.reused is False
     assert again.checkpoint_digest == first.checkpoint_digest
+
+
+def test_what_is_found_finished_is_what_the_command_would_reuse_without_work(home, dataset):
+    cfg = tiny_run_cfg(dataset, max_steps=4)
+    assert finished_training(cfg) is None
+    run = Path(run_training(cfg).checkpoint).parent
+    assert finished_training(cfg) == run_training(cfg)
+    assert finished_training(cfg.replace(seed=1)) is None
+    assert finished_training(cfg.replace(init_from="none")) is None
+    (run / UNSENT).touch()  # the command would send its records
+    assert finished_training(cfg) is None
+    (run / UNSENT).unlink()
+    facts = read_facts(run / RUN)
+    write_facts(run / RUN, facts | {"inputs": facts["inputs"] | {"config": "another"}})
+    assert finished_training(cfg) is None
+    write_facts(run / RUN, facts)
+    assert finished_training(cfg)
+    next(run.glob("global_step_*/model.safetensors")).write_bytes(b"damaged")
+    assert finished_training(cfg) is None
 
 
 def test_a_run_knows_its_parent_by_content_and_not_by_place():

@@ -179,3 +179,23 @@ def test_a_training_ends_at_a_checkpoint_when_the_budget_is_used_up_and_goes_on_
     more = training(Budget(core_hours=0.018), return_state=True)
     assert more.name == "BudgetSpent"
     assert checkpoints()[-1] > last
+
+
+@pytest.mark.slow
+def test_a_finished_training_is_reused_without_a_process(home, server, monkeypatch):
+    overrides = {"max_iterations": 2, "num_steps_per_env": 32}
+
+    @flow
+    def training(**changes) -> dict:
+        with progress.listening(lambda step, line: None):
+            return train("rl", "cartpole-ppo", overrides | changes).to_dict()
+
+    first = training()
+    monkeypatch.setattr("flows.commands.rrf", no_process)
+    assert training() == first | {"reused": True}
+    with pytest.raises(AssertionError, match="a process"):
+        training(seed=7)
+
+
+def no_process(*_, **__):
+    raise AssertionError("a process was started")
