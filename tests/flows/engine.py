@@ -64,7 +64,7 @@ def running(folder: Path) -> Iterator[dict[str, str]]:
     env |= {"DOCKER_HOST": f"unix://{socket}"}
     try:
         wait_for(
-            lambda: process.poll() is not None or run(env, "docker", "info", check=False) != "",
+            lambda: process.poll() is not None or _answers(env),
             found=lambda: (folder / "log").read_text()[-2000:],
         )
         if process.poll() is not None:
@@ -75,6 +75,10 @@ def running(folder: Path) -> Iterator[dict[str, str]]:
         process.wait(timeout=120)
         subprocess.run(["iptables-restore"], env=env, input=rules, check=False)
         shutil.rmtree(folder / "data", ignore_errors=True)
+
+
+def _answers(env: dict[str, str]) -> bool:
+    return subprocess.run(["docker", "info"], env=env, capture_output=True).returncode == 0
 
 
 def run(env: dict[str, str], *command, check: bool = True, timeout_s: float = 3600) -> str:
