@@ -19,9 +19,10 @@ from rrf.policies.precision import Precision, log_probs_of
 from rrf.policies.vla.residual import ResidualVLA
 from rrf.storage.trajectories import PlayedEpisode, decisions
 
-LIMITS = {"fp32": (1e-3, 1e-5), "bf16": (1.0, 1e-2)}
-"""The largest ratio error and approximate KL. In bfloat16, rounding depends on the number of rows
-computed together: 0.4 and 0.002 were measured with OpenVLA-OFT on an H100."""
+LIMITS = {"fp32": (1e-2, 1e-5), "bf16": (1.0, 1e-2)}
+"""The largest ratio error and approximate KL. Rounding depends on the number of rows computed
+together and on the processor. In float32, a density with a standard deviation of 0.005 makes 0.001
+of it; in bfloat16, 0.4 and 0.002 were measured with OpenVLA-OFT on an H100."""
 MAX_FEATURE_ERROR = 1e-4
 """Of features that were computed together with other rows, relative to the largest of them."""
 

@@ -77,6 +77,21 @@ def test_other_weights_are_named():
     assert refused(make_policy(cfg), trained) == "the weights head.output.bias"
 
 
+def test_rounding_of_a_narrow_density_passes_and_a_small_change_of_the_weights_does_not():
+    cfg = policy_cfg(GaussianHeadCfg(temperature=0.1, min_std=0.05, initial_std=0.05))
+    player, trained = make_policy(cfg), make_policy(cfg)
+    episodes = rollouts(player)
+    for change, is_refused in ((4e-6, False), (1e-3, True)):
+        with torch.no_grad():
+            trained.head.output.bias.copy_(player.head.output.bias + change)
+        if is_refused:
+            with pytest.raises(ValueError, match=r"the weights head\.output\.bias"):
+                check_log_probs(player, trained, episodes)
+        else:
+            found = check_log_probs(player, trained, episodes)
+            assert found["preflight/max_ratio_error"] > 1e-3
+
+
 def test_another_mask_is_named():
     cfg = policy_cfg(FlowMatchingHeadCfg())
     player, trained = make_policy(cfg), make_policy(cfg)
