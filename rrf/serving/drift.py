@@ -9,7 +9,8 @@ each side bet, the product over episodes of 1 + b (X - 0.02), a mixture over sev
 is then a supermartingale of mean 1 (a test of a bounded mean by betting: Waudby-Smith & Ramdas,
 J. R. Stat. Soc. B 86:1, 2024, arXiv:2010.09686). It reaches D / alpha with a probability of at most
 alpha / D, so with D dimensions an alarm ever is false with a probability of at most alpha. Episodes
-count in the order in which they end; each counts once.
+count in the order in which they end; each counts once, whether one policy saw it or its Systems 2
+and 1, asked apart, saw a part of it each (`Sightings`).
 
 A robot that fails differently but sees the same raises no alarm. Images of which the checkpoint has
 no statistics are not looked at.
@@ -63,12 +64,17 @@ class Drift:
         return highest + np.log(np.exp(self._log_bd - highest).mean(axis=0))
 
     def outside(self, inputs: Mapping[str, np.ndarray]) -> np.ndarray:
-        """bool [D], the dimensions of an observation that lie outside of the training's."""
-        unlike = [camera.is_unlike(inputs[name]) for name, camera in self._cameras.items()]
-        if not len(self._low):
-            return np.array(unlike, bool)
-        state = inputs[STATE]
-        return np.concatenate([(state < self._low) | (state > self._high), unlike]).astype(bool)
+        """float [D], of an observation: 1 for a dimension outside of the training's, 0 for one that
+        is not, NaN for one that the observation lacks, as System 2's has no state."""
+        states = np.full(len(self._low), np.nan)
+        if len(states) and STATE in inputs:
+            state = inputs[STATE]
+            states = (state < self._low) | (state > self._high)
+        unlike = [
+            camera.is_unlike(inputs[name]) if name in inputs else np.nan
+            for name, camera in self._cameras.items()
+        ]
+        return np.concatenate([states, unlike]).astype(float)
 
     def add(self, share: np.ndarray) -> list[int]:
         """Note an episode; returns the dimensions that have drifted, at the first alarm only.
@@ -82,3 +88,26 @@ class Drift:
             return []
         self.has_alarm = True
         return drifted.tolist()
+
+
+class Sightings:
+    """How much of what was seen in one episode lies outside of the training's, by dimension.
+
+    Args:
+        num_dimensions: D.
+    """
+
+    def __init__(self, num_dimensions: int):
+        self._num_outside, self._num_seen = np.zeros((2, num_dimensions))
+
+    def note(self, outside: np.ndarray) -> None:
+        """Note an observation, as `Drift.outside` describes it."""
+        self._num_outside += np.nan_to_num(outside)
+        self._num_seen += ~np.isnan(outside)
+
+    @property
+    def share(self) -> np.ndarray:
+        """float [D], of the observations of a dimension those outside. EXPECTED, which is evidence
+        of nothing, for one that was never seen."""
+        share = np.full_like(self._num_seen, EXPECTED)
+        return np.divide(self._num_outside, self._num_seen, out=share, where=self._num_seen > 0)

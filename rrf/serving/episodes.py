@@ -7,12 +7,14 @@ import dataclasses
 import logging
 import time
 import typing
+import weakref
 from collections.abc import Callable, Mapping
 
 import numpy as np
 
 from rrf.notifications import Event, tell
 from rrf.serving.book import NOT_REPORTED, Actor, Book, Episode, Outcome, begin_of, end_of
+from rrf.serving.drift import Sightings
 from rrf.serving.metrics import Metrics
 from rrf.serving.player import Player
 
@@ -30,32 +32,22 @@ class Conversation:
     """Who answers in this episode; None: the champion of the moment."""
     guards: int = 0
     """Violations of guards in this episode that the book could not be told."""
-    outside: np.ndarray | None = None
-    """float [D], observations of this episode outside of the training's, by dimension."""
-    num_seen: int = 0
-    """Observations of this episode."""
+    sightings: Sightings | None = None
+    """What is seen in this episode, in all conversations about it; None if nothing follows it."""
     actions: collections.deque[np.ndarray] = dataclasses.field(default_factory=collections.deque)
     """What is left of a chunk, for clients that ask for one action at a time."""
     asked_s: float | None = None
     """When the last request came, by a clock that nobody sets."""
 
-    def take(self, episode: Episode, player: Player) -> None:
-        """Let the next observations belong to an episode."""
-        self.leave()
-        self.episode, self.player = episode, player
-
     def leave(self) -> None:
         """Let the next observations belong to none."""
-        self.episode, self.player, self.guards = None, None, 0
-        self.outside, self.num_seen = None, 0
+        self.episode, self.player, self.sightings, self.guards = None, None, None, 0
         self.actions.clear()
 
     def see(self, inputs: Mapping[str, np.ndarray]) -> None:
         """Note an observation of the episode."""
-        if self.player and self.player.drift:
-            outside = self.player.drift.outside(inputs).astype(float)
-            self.outside = outside if self.outside is None else self.outside + outside
-            self.num_seen += 1
+        if self.sightings and self.player and self.player.drift:
+            self.sightings.note(self.player.drift.outside(inputs))
 
 
 class Episodes:
@@ -71,6 +63,7 @@ class Episodes:
     def __init__(self, book: Book, metrics: Metrics, outcome_s: float):
         self._book, self._metrics, self._outcome_s = book, metrics, outcome_s
         self._heard: dict[str, float] = {}
+        self._sightings: weakref.WeakValueDictionary[str, Sightings] = weakref.WeakValueDictionary()
         self._telling: asyncio.Task | None = None
 
     async def begin(self, content: typing.Any, choose: Callable[[str], Actor]) -> Episode:
@@ -89,6 +82,15 @@ class Episodes:
         self.heard(episode)
         return episode
 
+    def take(self, talk: Conversation, episode: Episode, player: Player) -> None:
+        """Let the next observations of a conversation belong to an episode. Others may be about the
+        same one: System 2 and System 1 of a robot have a connection each."""
+        talk.leave()
+        talk.episode, talk.player = episode, player
+        if player.drift:
+            own = Sightings(len(player.drift.names))
+            talk.sightings = self._sightings.setdefault(episode.id, own)
+
     async def end(self, content: typing.Any, talk: Conversation) -> str:
         """Note the outcome that a client reports; returns the episode's id once it is on the disk.
         Raises like `begin`."""
@@ -98,7 +100,7 @@ class Episodes:
             outcome = dataclasses.replace(outcome, guards=outcome.guards + talk.guards)
         await self._end(id, outcome)
         if is_own:
-            self._follow_drift(talk)
+            self._follow_drift(talk.player, self._sightings.pop(id, None))
             talk.leave()
         return id
 
@@ -112,12 +114,12 @@ class Episodes:
             _log.error("%s", error)
             talk.guards += number
 
-    def _follow_drift(self, talk: Conversation) -> None:
-        """Note what an episode has seen, and say if that is not what its version was trained on."""
-        player = talk.player
-        if player is None or player.drift is None or talk.outside is None:
+    def _follow_drift(self, player: Player | None, sightings: Sightings | None) -> None:
+        """Note what was seen in an episode, once, and say if that is not what the version was
+        trained on."""
+        if player is None or player.drift is None or sightings is None:
             return
-        dimensions = player.drift.add(talk.outside / talk.num_seen)
+        dimensions = player.drift.add(sightings.share)
         for label, evidence in zip(player.drift.labels, player.drift.log_evidence, strict=True):
             self._metrics.drift.labels(player.version, label).set(float(evidence))
         if dimensions:

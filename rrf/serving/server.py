@@ -248,8 +248,7 @@ class PolicyServer:
             if isinstance(content, dict) and (EPISODE_BEGIN in content or EPISODE_END in content):
                 await self._take_announcement(connection, talk, content)
                 return True
-            whole = talk.player or self._cast.champion
-            player = whole.asked_by(content)
+            player = (talk.player or self._cast.champion).asked_by(content)
             row = player.read(content)
             revoked = self._cast.revoked(player.version)
             if revoked and self.cfg.on_revoked == "refuse":
@@ -277,8 +276,7 @@ class PolicyServer:
             return False
         if self._episodes and talk.episode:
             self._episodes.heard(talk.episode)
-            if player is whole:
-                talk.see(row.inputs)
+            talk.see(row.inputs)
         total_s = time.perf_counter() - begin
         answer = _answer(result, total_s)
         period_s = None if talk.asked_s is None else begin - talk.asked_s
@@ -323,7 +321,7 @@ class PolicyServer:
             if EPISODE_BEGIN in content:
                 talk.leave()
                 episode = await self._episodes.begin(content[EPISODE_BEGIN], self._choose)
-                talk.take(episode, self._cast.player_of(episode))
+                self._episodes.take(talk, episode, self._cast.player_of(episode))
                 answer = {EPISODE: self._cast.told(episode)}
             else:
                 id = await self._episodes.end(content[EPISODE_END], talk)

@@ -90,7 +90,7 @@ class VlaEvalServer(PolicyServer):
         text = "".join(c for c in str(name or "")[:512] if c.isprintable())
         about = {"id": uuid.uuid4().hex, "task": text}
         episode = await self._episodes.begin(about, self._choose)
-        talk.take(episode, self._cast.player_of(episode))
+        self._episodes.take(talk, episode, self._cast.player_of(episode))
 
     async def _end(self, frame: Frame, talk: Conversation) -> None:
         if self._episodes is None or talk.episode is None:

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from rrf.cli import app
 from rrf.client import PolicyClient, RequestRefusedError
+from rrf.data.dataset.seen_images import NUM_COLORS, SeenImages
 from rrf.data.schema import Observation
 from rrf.envs.humanoid import scene
 from rrf.envs.humanoid.command import COMMAND
@@ -23,7 +24,9 @@ from rrf.hierarchy.runtime import SystemDiedError
 from rrf.hierarchy.served import Served
 from rrf.policies.vla.psi0_configs import FastViewCfg
 from rrf.runners.checkpoints import checkpoint
+from rrf.serving.book import Book
 from rrf.serving.configs import ServingCfg
+from rrf.serving.drift import Drift
 from rrf.serving.model import loaded
 from tests.hierarchy.conftest import written_for_table
 from tests.policies.vla.test_psi0 import FAST
@@ -142,6 +145,41 @@ def test_a_server_that_comes_back_with_another_policy_is_a_dead_one(
         asked()
     served.end(is_solved=False)
     served.close()
+
+
+def test_what_the_two_systems_see_of_an_episode_is_watched_as_one(
+    combined,
+    serving,  # noqa: F811
+    tmp_path,
+    caplog,
+):
+    """System 2 sees a white room in every episode, where the training's was black; System 1 sees a
+    black one, and a state of the training. So half of the images are outside."""
+    camera = SeenImages(np.zeros(NUM_COLORS), np.eye(NUM_COLORS), limit=1.0)
+    player = loaded(combined, "all", ServingCfg(), "cpu")
+    assert len(player.drift.names) == 129  # the states of its checkpoint, which has no cameras
+    player.drift = Drift(-np.ones(129), np.ones(129), {"observation.images.ego": camera})
+    book = Book(tmp_path / "book.sqlite")
+    running = serving(player, book=book)
+    cfg = hierarchy_of(combined).replace(max_wait_s=240.0)
+    state, features = np.zeros((1, 129), np.float32), np.zeros((1, 3, 8), np.float16)
+    for _ in range(5):
+        served = Served(running.url, cfg, check(cfg, scene.JOINTS))
+        for system, told, grey in (
+            (served.system2, (), 255),
+            (served.system1, (features, 0.0), 0),
+        ):
+            images = {"ego": np.full((1, 64, 64, 3), grey, np.uint8)}
+            system.ask(0, *told, Observation(images, state, ["go"]))
+            assert wait_for(lambda asked=system: asked.answer(0) is not None)
+        served.end(is_solved=True)
+        served.close()
+    book.close()
+    said = "all sees what it was not trained on: images of ego"
+    assert caplog.text.count(said) == 1
+    assert player.drift.log_evidence[-1] == pytest.approx(10.0639, abs=1e-4)  # five times a half
+    assert (player.drift.log_evidence[:-1] < 0).all()
+    assert 'rrf_drift{dimension="observation.images.ego"' in running.server.metrics.text()
 
 
 def test_a_policy_that_has_no_parts_is_refused(combined, serving):  # noqa: F811

@@ -6,20 +6,41 @@ import numpy as np
 import pytest
 
 from rrf.client import PolicyClient
+from rrf.data.dataset.seen_images import NUM_COLORS, SeenImages
 from rrf.data.schema import STATE
 from rrf.serving.book import Book
 from rrf.serving.configs import ServingCfg
-from rrf.serving.drift import _BETS, EXPECTED, Drift
+from rrf.serving.drift import _BETS, EXPECTED, Drift, Sightings
 from rrf.serving.model import loaded
 from tests.serving.conftest import Scripted, request
 
 LOW, HIGH = np.array([-1.0, 0.0]), np.array([1.0, 2.0])
+BLACK = SeenImages(np.zeros(NUM_COLORS), np.eye(NUM_COLORS), limit=1.0)
 
 
 def test_what_lies_outside_is_seen_by_dimension():
     drift = Drift(LOW, HIGH)
     assert drift.outside({STATE: np.array([0.0, 1.0])}).tolist() == [False, False]
     assert drift.outside({STATE: np.array([-1.1, 2.5])}).tolist() == [True, True]
+
+
+def test_what_a_part_of_a_policy_does_not_see_is_evidence_of_nothing():
+    drift = Drift(LOW, HIGH, {"observation.images.ego": BLACK})
+    white, black = (np.full((8, 8, 3), grey, np.uint8) for grey in (255, 0))
+    seen = Sightings(3)
+    for inputs in (
+        {"observation.images.ego": white},
+        {"observation.images.ego": black},
+        {STATE: np.array([0.0, 2.5]), "observation.images.ego": white},
+        {STATE: np.array([0.0, 1.0]), "observation.images.ego": white},
+    ):
+        seen.note(drift.outside(inputs))
+    assert seen.share.tolist() == [0.0, 0.5, 0.75]
+    blind = Sightings(3)
+    blind.note(drift.outside({"observation.images.ego": white}))
+    drift.add(blind.share)
+    assert drift.log_evidence[:2].tolist() == [0.0, 0.0]
+    assert drift.log_evidence[2] > 1
 
 
 def test_a_dimension_that_moved_is_named_once_after_few_episodes():
