@@ -1,6 +1,6 @@
 """`nightly-matrix`: every simulator that is set up here, and every champion, in one night.
 
-First each simulator begins some episodes twice, as `rrf envs check` does. Then each model that has
+First each simulator begins some episodes, as `rrf envs check` does. Then each model that has
 a champion runs `nightly-benchmark` under the protocol of the gate that rules it, or what
 `configs/nightly.yaml` says, which may also time trainings. A failure does not keep the others from
 running; the run fails at the end and names what failed.

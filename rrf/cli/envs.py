@@ -126,9 +126,10 @@ def check(
         bool, typer.Option(help="Take what is seen now as what later checks compare with.")
     ] = False,
 ) -> None:
-    """Begin episodes of every protocol twice: is the same seen, and as at the last check?
+    """Begin episodes of every protocol: is the same seen as at the last check?
 
-    No policy is needed. Fails if a simulator fails, and if one of those named is not set up.
+    If not, or at the first check, they are begun twice: is the same seen both times? No policy is
+    needed. Fails if a simulator fails, and if one of those named is not set up.
     """
     from rrf.evaluation.protocols import checks
 

@@ -1,7 +1,9 @@
 """Check simulators without a policy: `rrf envs check`, and every night.
 
-Some episodes of a protocol are begun with random actions, twice, in fresh processes. What a policy
-would see must be the same both times, and the same as at the last check on this machine.
+Some episodes of a protocol are begun with random actions. What a policy would see must be the same
+as at the last check on this machine. If it is not, or no check came before, the episodes are begun
+once more, in fresh processes: a simulator may be another one than at the last check, or another one
+each time.
 """
 
 import dataclasses
@@ -79,36 +81,39 @@ def check(path: Path, accept: bool = False) -> Check:
         seconds = time.monotonic() - began
         return Check(simulator_of(protocol), path.stem, state, said, seconds)
 
+    note = workspace.state() / "checks" / f"{path.stem}.json"
+    before, said_before = _noted(note, protocol)
     try:
-        versions = protocol.here().versions
-        first, second = (protocol.build().probe(_NUM_STEPS) for _ in range(2))
+        versions = dict(protocol.here().versions)
+        digest = protocol.build().probe(_NUM_STEPS)
+        if digest == before and not accept:
+            return ended(OK, "as at the last check")
+        again = protocol.build().probe(_NUM_STEPS)
     except (NotSetUpError, ImportError) as error:
         return ended(ABSENT, str(error))
     except (ValueError, RuntimeError, OSError) as error:
         return ended(FAILED, f"{type(error).__name__}: {error}")
-    if first != second:
+    if digest != again:
         return ended(FAILED, "the same episodes and actions were seen otherwise the second time")
-    return ended(*_compared(path, protocol, first, dict(versions), accept))
-
-
-def _compared(
-    path: Path, protocol: BaseProtocolCfg, digest: str, versions: dict, accept: bool
-) -> tuple[str, str]:
-    """The state of a check, and a sentence: what was seen before is noted in `.rrf/checks`."""
-    note = workspace.state() / "checks" / f"{path.stem}.json"
+    if before and not accept:
+        return ended(
+            FAILED,
+            f"other pictures or states than at {said_before}; now {in_words(versions)}. If that is "
+            f"wanted, type: rrf envs check {simulator_of(protocol)} --accept",
+        )
     seen = {"protocol": protocol.base_hash, "digest": digest, "versions": versions}
+    atomic.write_json(note, seen | {"date": time.strftime("%Y-%m-%d")})
+    return ended(OK, "the same twice")
+
+
+def _noted(note: Path, protocol: BaseProtocolCfg) -> tuple[str, str]:
+    """The digest of what was seen at the last check, and that check in words. Both are empty if its
+    note is of another protocol, damaged or not there."""
     try:
         before = json.loads(note.read_text())
-        is_comparable = before["protocol"] == protocol.base_hash and not accept
-        if is_comparable and before["digest"] == digest:
-            return OK, "as at the last check"
-        if is_comparable:
-            return FAILED, (
-                f"other pictures or states than at the check of {before['date']}, with "
-                f"{in_words(before['versions'])}; now {in_words(versions)}. If that is wanted, "
-                f"type: rrf envs check {simulator_of(protocol)} --accept"
-            )
+        if before["protocol"] == protocol.base_hash:
+            said = f"the check of {before['date']}, with {in_words(before['versions'])}"
+            return str(before["digest"]), said
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        pass  # no note, or a damaged one
-    atomic.write_json(note, seen | {"date": time.strftime("%Y-%m-%d")})
-    return OK, "the same twice"
+        pass
+    return "", ""

@@ -1,6 +1,7 @@
 """`rrf envs check`: a simulator is the same twice, and as at the last check, or it is said."""
 
 import json
+import typing
 
 import gymnasium
 import numpy as np
@@ -28,6 +29,18 @@ class Restless(gymnasium.Env):
 class Broken(Restless):
     def step(self, action):
         raise RuntimeError("out of order")
+
+
+class Counted(Restless):
+    """Its observations come from its seed. It remembers the seeds of all episodes."""
+
+    seeds: typing.ClassVar[list[int]] = []
+
+    def reset(self, seed=None, options=None):
+        super(Restless, self).reset(seed=seed)
+        if seed is not None:
+            self.seeds.append(seed)
+        return self.np_random.uniform(-1, 1, 2).astype(np.float32), {}
 
 
 @pytest.fixture
@@ -72,6 +85,28 @@ def test_what_is_seen_is_compared_with_the_last_check(home):
     assert checks.check(path).said == "the same twice"
     note.write_text("{}")  # damaged
     assert checks.check(path).said == "the same twice"
+
+
+def test_a_simulator_that_is_as_at_the_last_check_is_started_once(home):
+    gymnasium.register("Counted-v0", entry_point=Counted, max_episode_steps=9)
+    path, note = write(home, "counted", "Counted-v0"), home / ".rrf/checks/counted.json"
+
+    def starts(accept=False):
+        Counted.seeds.clear()
+        said = checks.check(path, accept).said
+        return len(Counted.seeds) / len(set(Counted.seeds)), said
+
+    try:
+        assert starts() == (2, "the same twice")
+        assert starts() == (1, "as at the last check")
+        assert starts(accept=True) == (2, "the same twice")
+        seen = json.loads(note.read_text())
+        note.write_text(json.dumps(seen | {"digest": "0" * 64}))
+        number, said = starts()
+        assert number == 2
+        assert said.startswith("other pictures or states than at the check of ")
+    finally:
+        gymnasium.registry.pop("Counted-v0")
 
 
 def test_a_simulator_that_differs_or_fails_does_not_end_the_checks(home):
