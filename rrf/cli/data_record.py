@@ -7,7 +7,8 @@ from rrf.cli.data_display import progress_bars, say, shown
 from rrf.cli.options import Imports, import_modules, words_of
 
 if TYPE_CHECKING:
-    from rrf.envs.isaaclab.configs import IsaacLabEnvCfg
+    from rrf.envs.configs import ControlEnvCfg
+    from rrf.runners.control.record import Acts
 
 RANDOM = "random"
 _EXAMPLES = {RANDOM: "Hopper-v5", "maze": "PointMaze_UMaze-v3", "push": "FetchPush-v4"}
@@ -41,9 +42,6 @@ def record_policy(
     from rrf.runners.control.record import action_bounds, observation_parts, record, replayed
 
     import_modules(imports)
-    if (lab := _of_isaaclab(policy)) is not None:
-        _record_in_isaaclab(policy, lab, tasks, out, num_steps, seed, is_greedy)
-        return
     if num_steps < 1:
         raise ValueError(f"--steps is {num_steps}, allowed: 1 or more")
     named = words_of(tasks)
@@ -58,6 +56,9 @@ def record_policy(
         acting, _ = load_control_policy(path)
         digest = deployable_digest(path)
         cfg = ControlEnvCfg.from_dict(checkpoint.load_config(path)["env"])
+        if cfg.has_recorder and not is_replay:
+            _record_by_simulator(acting, cfg, named, out, num_steps, seed, is_greedy)
+            return
     env = cfg.replace(num_envs=min(_NUM_ENVS, num_steps)).build(seed=seed, device="cpu")
     out = out or workspace.home() / "datasets" / "raw" / f"{env.interface.task}.hdf5"
     try:
@@ -96,48 +97,27 @@ def record_policy(
     )
 
 
-def _of_isaaclab(policy: str) -> "IsaacLabEnvCfg | None":
-    """The environment of a policy that was trained in Isaac Lab."""
-    from rrf.envs.configs import ControlEnvCfg
-    from rrf.envs.isaaclab.configs import IsaacLabEnvCfg
-    from rrf.runners.checkpoints import checkpoint
-
-    if policy in _SHOWN:
-        return None
-    cfg = ControlEnvCfg.from_dict(checkpoint.load_config(checkpoint.find(policy))["env"])
-    return cfg if isinstance(cfg, IsaacLabEnvCfg) else None
-
-
-def _record_in_isaaclab(
-    policy: str,
-    cfg: "IsaacLabEnvCfg",
-    tasks: str,
+def _record_by_simulator(
+    acting: "Acts",
+    cfg: "ControlEnvCfg",
+    tasks: list[str],
     out: Path | None,
     num_steps: int,
     seed: int,
     is_greedy: bool,
 ) -> None:
-    """Let Isaac Lab's own recorder write the episodes, with what the scene's cameras see."""
+    """Let the simulator's own recorder write the episodes."""
     import torch
 
     from rrf import workspace
-    from rrf.runners.checkpoints import checkpoint
-    from rrf.runners.checkpoints.control import load_control_policy
 
-    acting, _ = load_control_policy(checkpoint.find(policy))
-    named = words_of(tasks) or [cfg.task]
-    if len(named) != 1:
-        raise ValueError(f"--tasks names {len(named)} tasks, but a file of Isaac Lab has one")
-    out = out or workspace.home() / "datasets" / "raw" / f"{named[0]}.hdf5"
+    if len(tasks) > 1:
+        raise ValueError(f"--tasks names {len(tasks)} tasks, but a file of {cfg.simulator} has one")
+    task = tasks[0] if tasks else cfg.task
+    out = out or workspace.home() / "datasets" / "raw" / f"{task}.hdf5"
     out.parent.mkdir(parents=True, exist_ok=True)
-    env = cfg.replace(
-        task=named[0],
-        num_envs=_NUM_ENVS,
-        is_seeded=True,
-        draws=False,
-        record=str(out),
-        image_size=64,
-    ).build(seed=seed, device="cpu")
+    cfg = cfg.replace(task=task, num_envs=_NUM_ENVS).with_recorder(out)
+    env = cfg.build(seed=seed, device="cpu")
     generator = torch.Generator().manual_seed(seed)
     num_ended = num_cut = count = 0
     try:

@@ -199,6 +199,8 @@ class ControlEnvCfg(Cfg):
     measures: typing.ClassVar[tuple[str, ...]] = ()
     """Metrics that the task measures itself, because it draws what the robot is to do
     (`extras["measured"]` of `rrf.envs.control_env.ControlEnv.step`)."""
+    has_recorder: typing.ClassVar[bool] = False
+    """Whether the simulator writes recordings of its own, which one of `rrf.data.formats` reads."""
 
     task: str
     """The task's registered name, e.g. HalfCheetah-v5."""
@@ -224,6 +226,11 @@ class ControlEnvCfg(Cfg):
     def drawable(self) -> typing.Self:
         """The same task in a variant that can be drawn."""
         return self
+
+    def with_recorder(self, file: Path) -> typing.Self:
+        """The same task in a variant whose simulator writes the episodes that end into `file`; only
+        if the config sets `has_recorder`."""
+        raise NotImplementedError
 
     def versions(self, packages: typing.Collection[str]) -> dict[str, str]:
         """See `VecEnvCfg.versions`."""

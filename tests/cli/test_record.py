@@ -6,6 +6,7 @@ import pytest
 
 from rrf.data.formats.d4rl import D4RLSource
 from rrf.data.formats.minari import MinariSource
+from rrf.envs.gymnasium.configs import GymnasiumEnvCfg
 from rrf.runners.checkpoints import checkpoint
 from tests.cli.conftest import TINY_SAC
 from tests.cli.test_bad_input import one_line
@@ -69,6 +70,25 @@ def test_a_policy_and_the_replay_of_its_training_are_recorded(rrf, home):
     np.testing.assert_array_equal(replay["observations"], rows[:, :3])
     np.testing.assert_allclose(replay["actions"], 2 * rows[:, 3:4], rtol=1e-6)
     np.testing.assert_array_equal(replay["rewards"], rows[:, 4])
+
+
+def test_a_simulator_that_has_a_recorder_writes_the_file_itself(rrf, home, monkeypatch):
+    path, out, files = rrf("train", *TINY_SAC).checkpoint, home / "own.hdf5", []
+    monkeypatch.setattr(GymnasiumEnvCfg, "has_recorder", True)
+    monkeypatch.setattr(
+        GymnasiumEnvCfg,
+        "with_recorder",
+        lambda cfg, file: files.append((file, cfg.task, cfg.num_envs)) or cfg,
+    )
+    words = ("data", "collect", "--policy", str(path), "--out", str(out))
+    said = rrf(*words, "--steps", "1600")  # eight environments with episodes of 200 steps
+    assert "8 episodes, 8 up to their time limit, in " in said.out
+    assert files == [(out, "Pendulum-v1", 8)]
+    assert not out.exists()
+    said = rrf(*words, "--tasks", "Pendulum-v1,Hopper-v5")
+    assert "--tasks names 2 tasks, but a file of the simulator has one" in one_line(said)
+    assert rrf(*words, "--replay").code == 0
+    assert out.exists(), "what the training has observed is not for the simulator to write"
 
 
 @pytest.mark.parametrize(

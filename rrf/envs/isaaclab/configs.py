@@ -27,6 +27,7 @@ class IsaacLabEnvCfg(ForeignControlEnvCfg):
     packages: typing.ClassVar[tuple[str, ...]] = PACKAGES
     simulator_file: typing.ClassVar[Path] = Path(__file__).parent / "simulator.py"
     simulator_class: typing.ClassVar[str] = "States"
+    has_recorder: typing.ClassVar[bool] = True
 
     task: str = "Isaac-Cartpole"
     """Isaac Lab's id of the task."""
@@ -79,6 +80,10 @@ class IsaacLabEnvCfg(ForeignControlEnvCfg):
 
     def drawable(self) -> typing.Self:
         return self.replace(draws=True)
+
+    def with_recorder(self, file: Path) -> typing.Self:
+        """See `ControlEnvCfg.with_recorder`. What the scene's cameras see is written, too."""
+        return self.replace(record=str(file), is_seeded=True, draws=False, image_size=64)
 
 
 @configclass

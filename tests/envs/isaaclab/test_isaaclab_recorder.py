@@ -12,13 +12,9 @@ from rrf.envs.isaaclab.configs import IsaacLabEnvCfg
 def test_a_file_of_its_recorder_has_what_was_seen_and_done(isaaclab, tmp_path):
     file = tmp_path / "demo.hdf5"
     cfg = IsaacLabEnvCfg(
-        task="Isaac-Cartpole-Camera",
-        num_envs=2,
-        is_seeded=True,
-        record=str(file),
-        image_size=24,
-        overrides={"episode_length_s": 0.2},
-    )
+        task="Isaac-Cartpole-Camera", num_envs=2, overrides={"episode_length_s": 0.2}
+    ).with_recorder(file)
+    cfg = cfg.replace(image_size=24)
     env = cfg.build(seed=3)
     try:
         assert env.interface.observation_dims["policy"] == 4, "images are recorded, not sent"
