@@ -208,7 +208,7 @@ class ForeignVecEnv:
             raise ValueError(f"{self.cfg.simulator} has no scripted experts")
         slots = self._slots.check([env_id])
         self._slots.check_running(slots)
-        answer = {"action": self._call("expert_action", *slots)}
+        answer = {"action": self._call("expert_action", *slots, may_refuse=True)}
         return self._array(answer, "action", np.float32, self.action_dim)
 
     def close(self) -> None:
@@ -216,15 +216,18 @@ class ForeignVecEnv:
         self._slots.close()
         self._child.close()
 
-    def _call(self, method: str, *arguments) -> typing.Any:
-        """The answer of the process. After a failure, this environment is closed, except where an
-        expert refuses, which changes no episode.
+    def _call(self, method: str, *arguments, may_refuse: bool = False) -> typing.Any:
+        """The answer of the process. After a failure, this environment is closed.
+
+        Args:
+            may_refuse: Whether the method changes no episode, so that after its ValueError the
+                episodes go on.
         """
         try:
             self._child.send(method, *arguments)
             return self._child.result()
         except (ChildError, ValueError, KeyboardInterrupt) as error:
-            if method != "expert_action" or not isinstance(error, ChildValueError):
+            if not (may_refuse and isinstance(error, ChildValueError)):
                 self.close()
             raise
 
