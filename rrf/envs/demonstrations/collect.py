@@ -26,7 +26,7 @@ from rrf import atomic
 from rrf.config import Cfg, configclass, did_you_mean
 from rrf.envs import ENVS
 from rrf.envs.configs import VecEnvCfg
-from rrf.envs.process.child import Child, close_all
+from rrf.envs.process.child import Child, ChildValueError, close_all
 
 _HANDS = ("eef_pos", "tcp_pos")  # names of a state's first part, where it is the hand's place
 _MESSAGE_TIMEOUT_S = 600.0  # the first image rendered on a machine compiles kernels
@@ -187,8 +187,8 @@ def collect(
 
     Raises:
         ValueError: Before anything is recorded, if a file exists that was recorded with other
-            settings (`force` replaces it), or the simulator is not set up. Also if an expert does
-            not succeed often enough.
+            settings (`force` replaces it), or the simulator is not set up. Once all others are
+            recorded, if the experts of some tasks do not succeed often enough.
     """
     reused = {} if cfg.force else _existing(cfg)
     for done in reused.values():
@@ -204,7 +204,7 @@ def _record_all(
     cfg: CollectCfg, tasks: list[str], on_progress: Callable[[Progress], None]
 ) -> Generator[Recorded, None, None]:
     num_workers = min(cfg.num_workers, len(tasks))
-    waiting = collections.deque(tasks)
+    waiting, failed = collections.deque(tasks), {}
     arguments = {"cfg": cfg.to_dict()}
     children = [
         Child(
@@ -230,16 +230,31 @@ def _record_all(
             ready = multiprocessing.connection.wait(list(busy), timeout=_MESSAGE_TIMEOUT_S)
             for connection in ready or list(busy):
                 child, task = busy[connection]
-                kind, value = child.receive()
-                if kind == "progress":
-                    on_progress(Progress(task, value[0], cfg.episodes, value[1]))
-                    continue
-                yield Recorded(task, cfg.path(task), *value, is_reused=False)
+                try:
+                    kind, value = child.receive()
+                    if kind == "progress":
+                        on_progress(Progress(task, value[0], cfg.episodes, value[1]))
+                        continue
+                    yield Recorded(task, cfg.path(task), *value, is_reused=False)
+                except ChildValueError as error:
+                    failed[task] = error
                 del busy[connection]
                 if waiting:
                     begin(child)
     finally:
         close_all(children)
+    if failed:
+        raise _failure(cfg, failed)
+
+
+def _failure(cfg: CollectCfg, failed: dict[str, ChildValueError]) -> ChildValueError:
+    """The first error, which says what became of the other tasks."""
+    error, *others = failed.values()
+    if len(cfg.tasks) > 1:
+        also = f"; {', '.join([*failed][1:])} failed, too" if others else ""
+        recorded = f"{len(cfg.tasks) - len(failed)} of {len(cfg.tasks)}"
+        error.args = (f"{error}{also}; recorded in {cfg.out}: {recorded}",)
+    return error
 
 
 def _existing(cfg: CollectCfg) -> dict[str, Recorded]:

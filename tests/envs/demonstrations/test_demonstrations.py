@@ -153,6 +153,15 @@ def test_an_expert_that_does_not_succeed_is_an_error_and_leaves_no_file(tmp_path
     assert list(tmp_path.iterdir()) == []
 
 
+def test_tasks_whose_experts_do_not_succeed_do_not_keep_others_from_being_recorded(tmp_path):
+    tasks = ["assembly-v3", "coffee-button-v3", "basketball-v3"]
+    cfg = config(tmp_path, tasks=tasks, episodes=1, env={"max_episode_steps": 13}, num_workers=1)
+    wanted = r"assembly-v3: .*; basketball-v3 failed, too; recorded in .*: 1 of 3"
+    with pytest.raises(ValueError, match=wanted):
+        collect(cfg)
+    assert [path.name for path in tmp_path.iterdir()] == ["coffee-button-v3.hdf5"]
+
+
 def test_without_noise_no_initial_state_is_played_twice(tmp_path):
     quiet = _attempt_numbers(config(tmp_path, episodes=30, action_noise=[0.0]))
     assert list(quiet) == list(range(50))
