@@ -86,11 +86,11 @@ EVALUATION = Format("evaluation", [lambda evaluation: evaluation])
 evaluation without one is still written as version 1."""
 VERDICT = Format("verdict")
 """`verdict-*.json`."""
-LEDGER = Format("ledger entry", [lambda entry: entry] * 5)
+LEDGER = Format("ledger entry", [lambda entry: entry] * 6)
 """An entry of a promotion ledger, with the gate in it. From version 2 on it may be signed, from
 version 3 on it may begin or end a release, from version 4 on it may plan trials on a robot, from
-version 5 on its gate may ask for them beside its own protocol, and from version 6 on a revocation
-ends the approvals of a version."""
+version 5 on its gate may ask for them beside its own protocol, from version 6 on a revocation ends
+the approvals of a version, and from version 7 on who allows a version says what was revoked."""
 OUTCOMES = Format("outcomes of a release")
 """The episodes of a release, as one server or the end of the release has stored them."""
 BOOK = Format("book of episodes")

@@ -134,7 +134,7 @@ def test_a_ledger_with_an_entry_of_a_newer_rrf_is_refused_and_not_called_damaged
 
 def test_the_version_of_an_entry_is_a_part_of_what_its_hash_proves():
     content = json.loads(ONE.entries[0].text())
-    assert content.pop("format_version") == 6
+    assert content.pop("format_version") == 7
     tags = {ledgers.key_of(1): json.dumps(content)}
     assert ledgers.proved("m", tags) == (Ledger("m"), "entry 1 was edited")
 

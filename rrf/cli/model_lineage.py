@@ -83,7 +83,7 @@ def taint(
     """Say that data is wrong: versions that stand on it are not promoted, a canary that does is
     stopped, and champions that do are flagged. It is written to configs/tainted.yaml of this
     workspace; commit it."""
-    from rrf.registry import taints
+    from rrf.registry import standing, taints
 
     name, _, md5 = dataset.partition("@")
     numbers = [part.strip() for part in episodes.split(",") if part.strip()]
@@ -91,7 +91,7 @@ def taint(
         raise ValueError(f"--episodes {episodes}: give their numbers, e.g. 3,17")
     taints.add(name, md5, [int(number) for number in numbers], reason)
     typer.echo(f"{dataset} is tainted; commit {taints.FILE}")
-    for problem in taints.flagged():
+    for problem in standing.flagged().values():
         typer.secho(f"warning: {problem}", fg="red")
 
 

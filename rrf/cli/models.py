@@ -42,7 +42,7 @@ def list_(
     """List versions with their aliases, success, gate and data."""
     from rich.table import Table
 
-    from rrf.registry import descriptions, listing, taints
+    from rrf.registry import descriptions, listing, standing
 
     versions = listing.versions(name)
     if not versions:
@@ -78,7 +78,7 @@ def list_(
             *([descriptions.served(tags) or "-"] if are_served else []),
         )
     print_table(table)
-    for problem in [*listing.problems(name), *taints.flagged(name)]:
+    for problem in [*listing.problems(name), *standing.flagged(name).values()]:
         typer.secho(f"warning: {problem}", fg="red")
 
 
@@ -99,9 +99,11 @@ def fetch(
 
     Its card and bill of materials are in the folder registry/ of it.
     """
+    from rrf.cli.policy_reference import warn_unless_allowed
     from rrf.registry import cards, loading, versions
 
     version = versions.find(reference)
+    warn_unless_allowed(version.name, version.version)
     out = out or Path(f"{version.name}-{version.version}")
     beside = cards.fetched(version) if documents else {}
     loading.fetch(f"{version.name}/{version.version}", out, beside)

@@ -106,7 +106,7 @@ def serve(
     path, label, version = locate_version(checkpoint)
     typer.echo(f"loading {label} on {device} to serve it at {host}:{port}")
     from rrf.registry import origin
-    from rrf.registry.listing import standing_of
+    from rrf.registry.standing import standing_of
     from rrf.serving.model import serve_checkpoint
     from rrf.serving.standing import Standing
 

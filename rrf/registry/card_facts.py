@@ -18,6 +18,7 @@ from rrf.registry import changes, evidence, lineage_graph, rules, signatures, ta
 from rrf.registry.entries import REVOKED_BY
 from rrf.registry.ledger import Ledger
 from rrf.registry.lineage_graph import Node
+from rrf.registry.standing import inherited
 from rrf.registry.training_facts import in_words
 from rrf.registry.versions import Version
 from rrf.runners.checkpoints.deployable import CONTROL, described
@@ -124,6 +125,8 @@ def standing(client: "MlflowClient", ledger: Ledger, version: Version) -> list[s
     if revocation := ledger.revoked.get(version.version):
         done = REVOKED_BY[revocation.action]
         lines.append(f"It was {done} on {revocation.time}: {revocation.reason}")
+    elif why := inherited(client, ledger, version):
+        lines.append(f"It comes from what is revoked: {why}")
     if tainted := taints.problem(client, version):
         lines.append(f"It stands on data that is wrong: {tainted}")
     return lines or ["It has no role."]

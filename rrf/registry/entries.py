@@ -23,10 +23,13 @@ HOLDERS = {
     "release": ("release",),
     "conclusion": ("conclude",),
     "trial": ("trial",),
+    "allows": ("unrevoke",),
 }
 """Field of an `Entry` -> the actions whose entries may have it."""
 APPROVALS_END = 6
 """The version of entries from which on approvals do not hold after a revocation of the version."""
+_LIFTS_END = 7
+"""The same after a revocation, also of what the version comes from, was lifted for it."""
 _CHANGES_CHAMPION = ("promote", "rollback", "withdraw")
 _Record = typing.TypeVar("_Record")
 
@@ -171,6 +174,7 @@ class Entry:
     release: dict | None = None  # a `ModelRelease` as plain data
     conclusion: dict | None = None  # a `Conclusion` as plain data
     trial: dict | None = None  # a `PlannedTrial` as plain data
+    allows: list[str] | None = None  # of an unrevoke: hashes of revocations in other ledgers
     key: str | None = None  # the public key that signed the hash; None for an unsigned entry
     signature: str | None = None
     format_version: int = dataclasses.field(default_factory=lambda: formats.LEDGER.version)
@@ -248,16 +252,17 @@ def checked(record: _Record) -> _Record:
 
 def staged_in(entries: Sequence[Entry], also_revoked: bool = False) -> Entry | None:
     """The request for approvals that was made last, while the champion is the one of then and the
-    version was not revoked since: who approved it did not know why. With `also_revoked`, as before
-    `APPROVALS_END`, also if it was.
+    version was neither revoked nor allowed again since: who approved it did not know why. With
+    `also_revoked`, as before `APPROVALS_END`, also if it was.
     """
     revoked = set()
+    is_new = any(entry.format_version >= _LIFTS_END for entry in entries)
     for entry in reversed(entries):
         if entry.action == "stage":
             return None if entry.version in revoked and not also_revoked else entry
         if entry.action in _CHANGES_CHAMPION:
             return None
-        revoked.add(entry.revokes)
+        revoked.add(entry.version if entry.action == "unrevoke" and is_new else entry.revokes)
     return None
 
 

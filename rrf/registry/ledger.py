@@ -105,11 +105,23 @@ class Ledger:
         """Versions that were rolled back or withdrawn and not allowed again since -> by what."""
         return revoked_in(self.entries)
 
-    @property
-    def allowed(self) -> set[str]:
-        """Versions that somebody has allowed although they, or versions like them, are revoked."""
-        named = {entry.version for entry in self.entries if entry.action == "unrevoke"}
-        return {version for version in named if version and version not in self.revoked}
+    def allows(self, version: str, revocation: Entry) -> bool:
+        """Whether somebody has allowed a version after this revocation, in whatever ledger, of
+        another one. Up to version 6 of its format, an entry does not say what it was about; then
+        what is older by the clock was meant.
+        """
+        for entry in self.entries:
+            if entry.action != "unrevoke" or entry.version != version:
+                continue
+            if revocation.model == self.name:
+                is_meant = revocation.index < entry.index
+            elif entry.allows is None:
+                is_meant = revocation.time <= entry.time
+            else:
+                is_meant = revocation.hash in entry.allows
+            if is_meant:
+                return True
+        return False
 
     @property
     def staged(self) -> Entry | None:

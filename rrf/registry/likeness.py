@@ -1,25 +1,21 @@
 """Whether a version is revoked, or too much like one that is.
 
 A version that was rolled back, withdrawn or stopped as a canary is not promoted again, and neither
-is what comes from it: a version that was trained from it, taught by it or joined from it, over any
-number of steps, registered or not, and under whatever name; and one of the same model whose weights
-are nearly its weights. Somebody can allow such a version, or the revoked one itself, with a reason.
+is what comes from it (`rrf.registry.standing`), nor one of the same model whose weights are nearly
+its weights. Somebody can allow such a version, or the revoked one itself, with a reason.
 """
 
-import contextlib
 import math
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rrf import formats
-from rrf.registry import ledger as ledgers
-from rrf.registry import lineage_graph, listing, loading, taints
-from rrf.registry.entries import REVOKED_BY, Entry
+from rrf.registry import loading
 from rrf.registry.ledger import Ledger
 from rrf.registry.lineage_graph import Training
-from rrf.registry.versions import Version, versions_of
+from rrf.registry.standing import how, inherited
+from rrf.registry.versions import Version
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -44,85 +40,20 @@ def revocation(
         candidate: The version.
         trainings: What it was trained from (`lineage_graph.trainings_of`).
     """
-    if why := inherited(client, ledger, versions, candidate, trainings):
+    if why := inherited(client, ledger, candidate, trainings):
         return why
-    if candidate.version in ledger.allowed:
-        return ""
     with tempfile.TemporaryDirectory() as scratch:
         for version in versions:
-            if entry := ledger.revoked.get(version.version):
+            entry = ledger.revoked.get(version.version)
+            if entry and not ledger.allows(candidate.version, entry):
                 distance = _distance(candidate, version, Path(scratch))
                 if distance <= SAME_WEIGHTS:
                     return (
-                        f"its weights are those of {_named(version, entry)}, but for a relative "
-                        f"distance of {distance:.1e} (up to {SAME_WEIGHTS} they are taken for the "
-                        "same)"
+                        f"its weights are those of version {version.version}, which {how(entry)}, "
+                        f"but for a relative distance of {distance:.1e} (up to {SAME_WEIGHTS} they "
+                        "are taken for the same)"
                     )
     return ""
-
-
-def inherited(
-    client: "MlflowClient",
-    ledger: Ledger,
-    versions: Sequence[Version],
-    candidate: Version,
-    trainings: Iterable[tuple[Training, str]],
-) -> str:
-    """The same without a look at weights: whether it, or what it comes from, is revoked."""
-    revoked = ledger.revoked
-    if candidate.version in revoked:
-        return f"it {_how(revoked[candidate.version])}"
-    if candidate.version in ledger.allowed:
-        return ""
-    ancestors = {digest for (_, digest), _ in trainings}
-    for digest, what in _revoked_elsewhere(client, ledger.name, ancestors):
-        made = "is the policy of" if digest == candidate.checkpoint_digest else "stands on"
-        return f"it {made} {what}"
-    for version in versions:
-        entry = revoked.get(version.version)
-        if entry and version.checkpoint_digest in ancestors:
-            return f"it was trained from {_named(version, entry)}"
-    return ""
-
-
-def barred(client: "MlflowClient", ledger: Ledger, version: Version) -> str:
-    """Why a version must not act again, or no longer, although its own ledger lets it, or "": it
-    stands on data that is tainted by now, or on a version that was revoked meanwhile. It reads no
-    weights, so a policy server can ask every few seconds.
-
-    Raises:
-        ValueError: If the list of taints is damaged.
-    """
-    versions = versions_of(client, ledger.name)
-    trainings = list(lineage_graph.trainings_of(client, version, versions))
-    tainted = taints.problem_in(trainings)
-    return tainted or inherited(client, ledger, versions, version, trainings)
-
-
-def _revoked_elsewhere(
-    client: "MlflowClient", name: str, digests: set[str]
-) -> Iterator[tuple[str, str]]:
-    """Those of these checkpoints that are revoked as versions of other models, with which, and how.
-    Of a damaged ledger, what is proved counts; one that only a newer rrf can read holds up no other
-    model.
-    """
-    for model in sorted(listing.read_all(client), key=lambda model: model.name):
-        texts = model.tags.values()
-        if model.name == name or not any(digest in text for text in texts for digest in digests):
-            continue  # to prove a ledger takes far longer than to see that it has none of them
-        with contextlib.suppress(formats.NewerFormatError):
-            ledger, _ = ledgers.proved(model.name, model.tags)
-            for version, entry in ledger.revoked.items():
-                if (digest := ledger.checkpoint_of(version)) in digests:
-                    yield digest, f"'{model.name}' version {version}, which {_how(entry)}"
-
-
-def _named(version: Version, entry: Entry) -> str:
-    return f"version {version.version}, which {_how(entry)}"
-
-
-def _how(entry: Entry) -> str:
-    return f"was {REVOKED_BY[entry.action]} ({entry.reason})"
 
 
 def _distance(version: Version, other: Version, scratch: Path) -> float:

@@ -196,16 +196,54 @@ def chain(
 
 def trainings_of(
     client: "MlflowClient", version: Version, others: Sequence[Version] = ()
-) -> Iterator[tuple[Training, str]]:
+) -> list[tuple[Training, str]]:
     """The `chain` of a version, by the runs of this store and by other versions of its model, whose
     lineage the ledger knows whatever becomes of their runs.
     """
+    return trainings_of_each(client, [version], others)[0]
+
+
+def trainings_of_each(
+    client: "MlflowClient", versions: Sequence[Version], others: Sequence[Version]
+) -> list[list[tuple[Training, str]]]:
+    """The same for several versions, beside others of their models. To find one run takes as long
+    as to find many: so those of all versions are looked up at once, one step of the chains after
+    the other.
+    """
+    registered: dict[tuple[str, str], list[Mapping[str, str]]] = {}
+    for each in others:
+        made = registered.setdefault((each.name, each.checkpoint_digest), [])
+        made.append(facts_in(each.tags))
+    runs: dict[str, list[Mapping[str, str]]] = {}
+    while True:
+        unknown: set[str] = set()
+        chains = []
+        for version in versions:
+            begin = facts_in(version.tags), version.checkpoint_digest
+            facts_of = _known(version.name, registered, runs, unknown)
+            chains.append(list(chain(*begin, facts_of)))
+        if not unknown:
+            return chains
+        runs |= {digest: [] for digest in unknown}
+        if values := sorted(filter(str.isalnum, unknown)):
+            for run in listing.runs_tagged(client, CHECKPOINT_DIGEST, *values):
+                runs[run.tags[CHECKPOINT_DIGEST]].append(facts_in(run.tags))
+
+
+def _known(
+    model: str,
+    registered: Mapping[tuple[str, str], list[Mapping[str, str]]],
+    runs: Mapping[str, list[Mapping[str, str]]],
+    unknown: set[str],
+) -> Callable[[str], list[Mapping[str, str]]]:
+    """What a chain asks; it is noted in `unknown` which runs were not looked up yet."""
 
     def facts_of(digest: str) -> list[Mapping[str, str]]:
-        registered = [each for each in others if each.checkpoint_digest == digest]
-        return [facts_in(made.tags) for made in (*registered, *_runs_of(client, digest))]
+        if digest not in runs:
+            unknown.add(digest)
+        return [*registered.get((model, digest), []), *runs.get(digest, [])]
 
-    return chain(facts_in(version.tags), version.checkpoint_digest, facts_of)
+    return facts_of
 
 
 def run_of_checkpoint(client: "MlflowClient", digest: str) -> Run | None:

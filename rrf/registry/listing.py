@@ -12,7 +12,7 @@ from rrf.config import did_you_mean
 from rrf.registry import changes
 from rrf.registry import ledger as ledgers
 from rrf.registry.client import QuickClient, Run, connect
-from rrf.registry.entries import REVOKED_BY, Entry
+from rrf.registry.entries import Entry
 from rrf.registry.versions import (
     Version,
     check_exists,
@@ -88,27 +88,6 @@ def proved_entries(name: str) -> tuple[Entry, ...]:
     return ledgers.proved(name, client.get_registered_model(name).tags)[0].entries
 
 
-def standing_of(name: str, version: str) -> str:
-    """Why a version must not be used any more, or "": it was withdrawn or rolled back.
-
-    Raises:
-        ValueError: If there is no such model, or its ledger cannot be believed.
-        OSError: If the store cannot be reached.
-    """
-    client = connect()
-    check_exists(client, name)
-    revocation = ledgers.read(client, name).revoked.get(version)
-    if revocation is None:
-        return ""
-    return revoked_because(name, version, revocation)
-
-
-def revoked_because(name: str, version: str, revocation: Entry) -> str:
-    """A sentence about a version that is not allowed any more."""
-    done = REVOKED_BY[revocation.action]
-    return f"version {version} of '{name}' was {done} at {revocation.time}: {revocation.reason}"
-
-
 def run_with(client: "MlflowClient", run_id: str) -> Run | None:
     """The run with this id; None if it was deleted for ever."""
     if isinstance(client, QuickClient):
@@ -134,24 +113,25 @@ def costs_of(client: "MlflowClient", run_id: str) -> dict[str, float]:
     return {k.removeprefix(_COSTS): v for k, v in metrics.items() if k.startswith(_COSTS)}
 
 
-def runs_tagged(client: "MlflowClient", key: str, value: str | None = None) -> list[Run]:
-    """The runs of all experiments with a tag, or with this value of it, newest first."""
+def runs_tagged(client: "MlflowClient", key: str, *values: str) -> list[Run]:
+    """The runs of all experiments with a tag, or with one of these values of it, newest first (of
+    each value, where MLflow answers)."""
     if isinstance(client, QuickClient):
-        fits = (
-            "t.key = :key AND t.value != ''"
-            if value is None
-            else "t.key = :key AND t.value = :value"
-        )
-        of_tags = f"r.run_uuid IN (SELECT t.run_uuid FROM tags t WHERE {fits})"
-        given = {"key": key} if value is None else {"key": key, "value": value}
-        return client.runs(f"r.lifecycle_stage = 'active' AND {of_tags}", **given)
-    wanted = f"tags.`{key}` != ''" if value is None else f"tags.`{key}` = '{value}'"
+        named = {f"value{number}": value for number, value in enumerate(values)}
+        of_values = f"IN ({', '.join(f':{name}' for name in named)})" if values else "!= ''"
+        fits = f"SELECT t.run_uuid FROM tags t WHERE t.key = :key AND t.value {of_values}"
+        condition = f"r.lifecycle_stage = 'active' AND r.run_uuid IN ({fits})"
+        return client.runs(condition, key=key, **named)
     experiments = [each.experiment_id for each in client.search_experiments()]
-    found, token = [], ""
-    while token is not None:
-        page = client.search_runs(experiments, wanted, max_results=1000, page_token=token or None)
-        found += map(_plain, page)
-        token = page.token or None
+    found = []
+    for wanted in [f"= '{value}'" for value in values] or ["!= ''"]:
+        token, wanted = "", f"tags.`{key}` {wanted}"
+        while token is not None:
+            page = client.search_runs(
+                experiments, wanted, max_results=1000, page_token=token or None
+            )
+            found += map(_plain, page)
+            token = page.token or None
     return found
 
 

@@ -21,6 +21,7 @@ from rrf.mlflow_store import store
 from rrf.mlflow_store.artifacts import SQLITE
 from rrf.registry import ledger as ledgers
 from rrf.registry import listing
+from rrf.registry.standing import standing_of
 from rrf.registry.versions import Version
 from rrf.runners.checkpoints.deployable import REGISTRY, deployable_digest
 
@@ -102,11 +103,12 @@ def check(checkpoint: str | Path, allow_withdrawn: bool, say: Callable[[str], No
         say(f"warning: {why}; it is used all the same")
 
 
-def asker(checkpoint: str | Path, origin: Origin) -> Callable[[str, str], str]:
+def asker(checkpoint: str | Path, origin: Origin, digest: str = "") -> Callable[[str, str], str]:
     """What says, whenever it is asked, why a fetched checkpoint must not be used any more, or "".
     It raises ValueError or OSError if nobody can be asked; its arguments are model and version.
+    `digest` is the checkpoint's, if it is known; all of it is read otherwise.
     """
-    digest = deployable_digest(checkpoint)
+    digest = digest or deployable_digest(checkpoint)
 
     def ask(*_: str) -> str:
         with _asking(origin.store):
@@ -145,4 +147,4 @@ def _revocation(origin: Origin, digest: str) -> str:
             f"{workspace.shown_uri(uri)} has another policy as {origin.model} version "
             f"{origin.version}; {advice}"
         )
-    return listing.standing_of(origin.model, origin.version)
+    return standing_of(origin.model, origin.version)

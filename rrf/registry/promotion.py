@@ -16,7 +16,7 @@ written at the very end, because they are computed from the rest (`rrf.registry.
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
 
     from rrf.evaluation.gates.gate import GateCfg
+    from rrf.registry.lineage_graph import Training
 
 
 def promote(name: str, version: str, unrevoke: str | None = None) -> Entry:
@@ -63,6 +64,8 @@ def promote(name: str, version: str, unrevoke: str | None = None) -> Entry:
             ledger = finished(client, name)
             candidate = find(f"{name}/{version}", client)
             if ledger.champion == version:
+                if unrevoke and _is_allowed_anew(client, ledger, candidate, unrevoke):
+                    continue
                 return next(e for e in reversed(ledger.entries) if e.champion == version)
             verdict = passing(client, ledger, candidate, unrevoke)
             if verdict is None or not approvals.are_given(client, ledger, candidate, verdict):
@@ -96,14 +99,14 @@ def passing(
 
     versions = versions_of(client, ledger.name)
     rules.check_registered(ledger, candidate)
-    trainings = list(lineage_graph.trainings_of(client, candidate, versions))
+    trainings = lineage_graph.trainings_of(client, candidate, versions)
     if tainted := taints.problem_in(trainings):
         raise NotPromotedError(
             f"{candidate} is not promoted: {tainted}; train it again without that, or take "
             f"it out of {taints.FILE}"
         )
     if revocation := likeness.revocation(client, ledger, versions, candidate, trainings):
-        _unrevoke(client, ledger, candidate.version, revocation, unrevoke)
+        _unrevoke(client, ledger, candidate, trainings, revocation, unrevoke)
         return None
     verdict = rules.judge(client, ledger, versions, candidate)
     tag(client, candidate, evidence.verdict_tags(verdict))
@@ -115,16 +118,39 @@ def passing(
     return verdict
 
 
+def _is_allowed_anew(
+    client: "MlflowClient", ledger: Ledger, champion: Version, reason: str
+) -> bool:
+    """Allow a champion that stands on what is revoked; returns whether there was anything to do."""
+    from rrf.registry import lineage_graph, standing
+
+    versions = versions_of(client, ledger.name)
+    trainings = lineage_graph.trainings_of(client, champion, versions)
+    if why := standing.inherited(client, ledger, champion, trainings):
+        _unrevoke(client, ledger, champion, trainings, why, reason)
+    return bool(why)
+
+
 def _unrevoke(
-    client: "MlflowClient", ledger: Ledger, version: str, revocation: str, reason: str | None
+    client: "MlflowClient",
+    ledger: Ledger,
+    candidate: Version,
+    trainings: Sequence["tuple[Training, str]"],
+    revocation: str,
+    reason: str | None,
 ) -> None:
-    name = ledger.name
+    from rrf.registry import standing
+
+    name, version = ledger.name, candidate.version
     if not (reason or "").strip():
         raise NotPromotedError(
             f"'{name}' version {version} is not promoted: {revocation}; if that does not speak "
             f"against it: rrf models promote {name} {version} --unrevoke --reason '...'"
         )
-    changes.append(client, ledger, action="unrevoke", version=version, reason=reason)
+    reaching = standing.revocations(client, ledger, candidate, trainings)
+    allows = [entry.hash for entry, _ in reaching if entry.model != name]
+    facts = {"version": version, "allows": allows, "reason": reason}
+    changes.append(client, ledger, action="unrevoke", **facts)
 
 
 def approve(approval: Approval) -> Entry:
@@ -174,7 +200,7 @@ def rollback(name: str, reason: str, version: str | None = None) -> Entry:
         ValueError: Without a reason, or if there is no previous champion, or it stands on data
             that is tainted or on a version that was revoked.
     """
-    from rrf.registry import likeness, taints  # only here: they read much
+    from rrf.registry import standing  # only here: it reads much
 
     if not reason.strip():
         raise ValueError("a rollback needs a reason; give one with --reason '...'")
@@ -196,12 +222,11 @@ def rollback(name: str, reason: str, version: str | None = None) -> Entry:
                     f"'{name}' has no previous champion to roll back to; see: rrf models ledger "
                     f"{name}"
                 )
-            if why := likeness.barred(client, ledger, find(f"{name}/{left[-1]}", client)):
+            if why := standing.barred(client, ledger, find(f"{name}/{left[-1]}", client)):
                 raise ValueError(
                     f"'{name}' is not rolled back to version {left[-1]}: {why}; leave it without "
-                    f"a champion: rrf models withdraw {name} --reason '...'; taints stand in "
-                    f"{taints.FILE}, and who is revoked comes back by: rrf models promote {name} "
-                    f"{left[-1]} --unrevoke --reason '...'"
+                    f"a champion: rrf models withdraw {name} --reason '...'; "
+                    f"{standing.how_to_allow(name, left[-1])}"
                 )
             entry = changes.append(
                 client,

@@ -16,7 +16,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from rrf.evaluation.gates.release import Decision, ReleaseCfg, arm_of, decide, load_rules
-from rrf.registry import approvals, changes, outcomes, promotion, rules
+from rrf.registry import approvals, changes, outcomes, promotion, rules, standing
 from rrf.registry.client import connect
 from rrf.registry.entries import Conclusion, Entry, ModelRelease
 from rrf.registry.ledger import Ledger
@@ -90,8 +90,6 @@ def begin(name: str, version: str, shadow: bool = False, unrevoke: str | None = 
             revoked, or stands on tainted data or on what is revoked.
         ValueError: If there is no champion, another release runs, or the rules cannot be read.
     """
-    from rrf.registry import likeness  # only here: it reads much
-
     client, (cfg, file) = connect(), load_rules(name)
     check_exists(client, name)
     with promotion.changing(client, name):
@@ -114,7 +112,7 @@ def begin(name: str, version: str, shadow: bool = False, unrevoke: str | None = 
             facts: dict = {}
             if shadow:
                 rules.check_registered(ledger, candidate)
-                if why := likeness.barred(client, ledger, candidate):
+                if why := standing.barred(client, ledger, candidate):
                     raise NotPromotedError(f"{candidate} does not compute beside others: {why}")
             else:
                 verdict = promotion.passing(client, ledger, candidate, unrevoke)
@@ -215,11 +213,9 @@ def statuses(name: str) -> list[Status]:
 
 def barred(client: "MlflowClient", ledger: Ledger, release: Release) -> str:
     """Why the version of a release must not go on although the ledger lets it, or "". Raises like
-    `likeness.barred`.
+    `standing.barred`.
     """
-    from rrf.registry import likeness  # only here: it reads much
-
-    return likeness.barred(client, ledger, find(f"{release.name}/{release.version}", client))
+    return standing.barred(client, ledger, find(f"{release.name}/{release.version}", client))
 
 
 def running_in(ledger: Ledger) -> Release | None:

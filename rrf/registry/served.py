@@ -13,7 +13,7 @@ from rrf import workspace
 from rrf.evaluation.gates.release import EpisodeRow, is_canary
 from rrf.notifications import Event, tell
 from rrf.registry import ledger as ledgers
-from rrf.registry import listing, releases
+from rrf.registry import listing, releases, standing
 from rrf.registry.client import connect
 from rrf.registry.ledger import Ledger
 from rrf.registry.releases import Release, Status, running_in
@@ -81,15 +81,13 @@ class ServedModel:
         client = listing.connect()
         ledger = ledgers.read(client, self.name)
         revoked = {
-            version: listing.revoked_because(self.name, version, entry)
+            version: standing.revoked_because(self.name, version, entry)
             for version, entry in ledger.revoked.items()
         }
         release = running_in(ledger)
         running, why = None, self._why_barred(client, ledger, release)
         if release and why and not release.facts.shadow:
-            revoked[release.version] = (
-                f"version {release.version} of '{self.name}' must not act: {why}"
-            )
+            revoked[release.version] = standing.must_not_act(self.name, release.version, why)
         if release and not why and release.version not in revoked:
             facts, rules = release.facts, release.rules
             running = ReleaseState(

@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING
 
 from rrf import atomic, workspace
 from rrf.config import Cfg, configclass, first_error, read_yaml
-from rrf.registry import lineage_graph, listing
-from rrf.registry.changes import CHAMPION
+from rrf.registry import lineage_graph
 from rrf.registry.lineage_graph import Training
 from rrf.registry.versions import Version, versions_of
 
@@ -98,13 +97,3 @@ def problem_in(trainings: Iterable[tuple[Training, str]]) -> str:
                     f"it stands on {why}{way}, which is tainted since {taint.date}: {taint.reason}"
                 )
     return ""
-
-
-def flagged(name: str | None = None) -> list[str]:
-    """A sentence for each champion, of a model or of all, that stands on tainted data."""
-    if not load().data:
-        return []
-    client = listing.connect()
-    champions = [each for each in listing.versions(name) if CHAMPION in each.aliases]
-    problems = ((each, problem(client, each)) for each in champions)
-    return [f"the champion {version}: {why}" for version, why in problems if why]

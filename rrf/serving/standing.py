@@ -17,11 +17,11 @@ class Standing:
     """What is known of a version.
 
     Args:
-        name: The registered model.
-        version: The version that is served.
+        name: The registered model, or a study of several.
+        version: The version that is served; "" for a study.
         every_s: Seconds between two questions.
         ask: Says why the version is not allowed any more, or ""; for the registry,
-            `rrf.registry.listing.standing_of`.
+            `rrf.registry.standing.standing_of`.
     """
 
     def __init__(
@@ -54,5 +54,6 @@ class Standing:
             return
         self._is_away = False
         if revoked != self.revoked:
-            _log.warning("%s", revoked or f"version {self.version} of '{self.name}' is allowed")
+            what = f"version {self.version} of " if self.version else ""
+            _log.warning("%s", revoked or f"{what}'{self.name}' is allowed")
         self.revoked = revoked

@@ -15,6 +15,7 @@ from rrf.registry import (
     lineage_graph,
     promotion,
     registration,
+    standing,
     taints,
     versions,
 )
@@ -222,7 +223,7 @@ def test_nothing_is_promoted_that_stands_on_tainted_data_and_a_champion_is_flagg
         done = CliRunner().invoke(app, ["models", *words])
         return done.output if done.exit_code == 0 else str(done.exception)
 
-    assert taints.flagged() == []
+    assert standing.flagged() == {}
     assert "give their numbers" in said("taint", "demo", "--reason", "-", "--episodes", "3;4")
     assert "a taint needs a reason" in said("taint", "demo", "--reason", " ")
     assert not (home / taints.FILE).exists()

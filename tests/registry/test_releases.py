@@ -11,7 +11,7 @@ from rrf.evaluation.gates.release import EpisodeRow, is_canary
 from rrf.identity import trust
 from rrf.identity.trust import ModelTrustCfg
 from rrf.mlflow_store import store
-from rrf.registry import listing, outcomes, promotion, releases, taints
+from rrf.registry import outcomes, promotion, releases, standing, taints
 from rrf.registry.approvals import AwaitingApprovalError, sign
 from rrf.registry.ledger import DamagedError
 from rrf.registry.lineage_sources import collect_lineage
@@ -98,7 +98,7 @@ def test_a_worse_canary_is_pulled_by_itself_and_revoked(pair):
     state = ServedModel(NAME).state()
     assert (state.champion, state.release) == ("1", None)
     assert "version 2 of 'policy' was stopped as a canary at 20" in state.revoked["2"]
-    assert "was stopped as a canary" in listing.standing_of(NAME, "2")
+    assert "was stopped as a canary" in standing.standing_of(NAME, "2")
     (status,) = releases.statuses(NAME)
     assert status.decision.verdict == "bad"
     assert status.conclusion.conclusion["digest"]
@@ -112,7 +112,7 @@ def test_no_rollback_returns_to_a_former_champion_that_was_stopped_as_a_canary(p
     promotion.promote(NAME, "2")
     releases.begin(NAME, "1")
     report(rows(0.2, 0.9, 60))
-    assert "was stopped as a canary" in listing.standing_of(NAME, "1")
+    assert "was stopped as a canary" in standing.standing_of(NAME, "1")
     assert aliases()["champion"] == "2"
     assert "previous" not in aliases()
     with pytest.raises(ValueError, match="no previous champion to roll back to"):
@@ -191,7 +191,7 @@ def test_a_canary_whose_data_is_tainted_stops_acting_at_the_next_look(pair, capl
     assert (state.champion, state.release, state.is_unfinished) == ("1", None, True)
     assert "version 2 of 'policy' must not act: it stands on dataset demo" in state.revoked["2"]
     assert set(state.revoked) == {"2"}  # the champion goes on, and is flagged
-    assert "the champion 'policy' version 1: it stands on" in taints.flagged(NAME)[0]
+    assert "the champion 'policy' version 1: it stands on" in standing.flagged(NAME)[NAME]
     server.conclude()
     ended = decisions()[-1]
     assert (ended.action, ended.version, ended.champion) == ("conclude", "2", "1")

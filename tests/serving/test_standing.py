@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from rrf.client import PolicyClient, PolicyRevokedError, RequestRefusedError
-from rrf.registry import listing, promotion, registration
+from rrf.registry import promotion, registration
 from rrf.registry.lineage_sources import collect_lineage
+from rrf.registry.standing import standing_of
 from rrf.serving.standing import Standing
 from tests.registry.conftest import (  # noqa: F401 (fixtures)
     NAME,
@@ -135,18 +136,18 @@ def test_the_ledger_says_what_is_not_allowed(add):  # noqa: F811
     add(2)
     for version in ("1", "2"):
         promotion.promote(NAME, version)
-    assert listing.standing_of(NAME, "2") == ""
+    assert standing_of(NAME, "2") == ""
     promotion.rollback(NAME, "it jitters")
-    rolled_back = listing.standing_of(NAME, "2")
+    rolled_back = standing_of(NAME, "2")
     assert rolled_back.startswith("version 2 of 'policy' was rolled back at 20")
     assert rolled_back.endswith(": it jitters")
-    assert listing.standing_of(NAME, "1") == ""
+    assert standing_of(NAME, "1") == ""
     promotion.withdraw(NAME, "drops")
-    assert "version 1 of 'policy' was withdrawn at 20" in listing.standing_of(NAME, "1")
+    assert "version 1 of 'policy' was withdrawn at 20" in standing_of(NAME, "1")
     promotion.promote(NAME, "2", "mended")
-    assert listing.standing_of(NAME, "2") == ""
+    assert standing_of(NAME, "2") == ""
     with pytest.raises(ValueError, match="there is no model 'other'"):
-        listing.standing_of("other", "1")
+        standing_of("other", "1")
 
 
 def test_what_a_client_does_is_one_of_two(served):
