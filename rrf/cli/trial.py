@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from rrf.evaluation.trials.configs import TrialCfg
     from rrf.evaluation.trials.plan import Arm, Plan
     from rrf.serving.player import Player
+    from rrf.serving.standing import Standing
     from rrf.serving.trials import Session
 
 app = typer.Typer(
@@ -48,6 +49,7 @@ def new(
             )
     else:
         plan = drawn[0]
+        _asked(plan)
         plan.save(folder, drawn[1])
     where = f"{folder}"
     if plan.model:
@@ -206,6 +208,7 @@ def serve(
         session = Session(record, serves=not page_only)
         if session.is_over:
             raise ValueError(f"study '{study}' is over; see: rrf trial report {study}")
+        session.asked = _asked(record.plan)
         players = {} if page_only else _players(record.plan, cfg, device)
         token = token_in(workspace.state() / "trials" / f"{study}.token")
         tls = (certificate, key) if certificate and key else None
@@ -218,7 +221,7 @@ def serve(
                     err=True,
                 )
             if page_only:
-                _wait()
+                _wait(session)
             else:
                 _serve_policies(players, session, cfg, robot_token, study)
         is_over = session.is_over
@@ -266,7 +269,23 @@ def _serve_policies(
     asyncio.run(run())
 
 
-def _wait() -> None:
+def _asked(plan: "Plan") -> "Standing":
+    """Whether the arms of a study may act, as the registry says now. Raises ValueError if not."""
+    import asyncio
+
+    from rrf.registry import trials
+    from rrf.serving.configs import ServingCfg
+    from rrf.serving.standing import Standing
+
+    every_s = ServingCfg().registry_s
+    standing = Standing(plan.name, "", every_s, lambda *_: trials.refusal(plan))
+    asyncio.run(standing.look())
+    if standing.revoked:
+        raise ValueError(standing.revoked)
+    return standing
+
+
+def _wait(session: "Session") -> None:
     """Until SIGTERM or Ctrl-C."""
     import asyncio
 
@@ -275,7 +294,10 @@ def _wait() -> None:
     async def run() -> None:
         stop = asyncio.Event()
         stop_on_signals(stop)
+        assert session.asked
+        watch = asyncio.create_task(session.asked.watch())
         await stop.wait()
+        watch.cancel()
 
     with contextlib.suppress(KeyboardInterrupt):
         asyncio.run(run())

@@ -15,11 +15,20 @@ from rrf.evaluation.results import FILE_NAME
 from rrf.evaluation.trials import results
 from rrf.evaluation.trials.plan import Plan
 from rrf.evaluation.trials.record import Record
-from rrf.registry import changes, evidence, promotion, registration, rules, signatures
+from rrf.registry import (
+    changes,
+    evidence,
+    origin,
+    promotion,
+    registration,
+    rules,
+    signatures,
+    standing,
+)
 from rrf.registry.client import connect
 from rrf.registry.entries import Entry, PlannedTrial
 from rrf.registry.ledger import Ledger
-from rrf.registry.versions import check_exists, find
+from rrf.registry.versions import check_exists, find, is_reference
 
 
 def attempt(name: str, gate_hash: str, digests: Sequence[str]) -> tuple[int, str]:
@@ -63,12 +72,9 @@ def register(plan: Plan) -> Entry:
                     f"'{name}', and is attempt {now} now; remove trials/{plan.name} and "
                     "plan it again"
                 )
+            if why := refusal(plan):
+                raise ValueError(why)
             for arm in plan.arms:
-                if why := ledger.revoked.get(arm.version):
-                    raise ValueError(
-                        f"arm '{arm.name}' is version {arm.version}, which is not allowed any "
-                        f"more: {why.reason}"
-                    )
                 if arm.version:
                     rules.check_registered(ledger, find(f"{name}/{arm.version}", client))
             trial = PlannedTrial(
@@ -91,6 +97,30 @@ def register(plan: Plan) -> Entry:
             if entry:
                 return entry
     raise changes.busy(name)
+
+
+def refusal(plan: Plan) -> str:
+    """Why no trial of a study begins, or ""; an arm must not act (`rrf.registry.standing`). Of arms
+    that no registry knows, nobody says so.
+
+    Raises:
+        ValueError, OSError: If the registry cannot be asked.
+    """
+    for arm in plan.arms:
+        if is_reference(arm.reference):
+            name, _, version = arm.reference.rpartition("/")
+            why = standing.standing_of(name, version)
+        elif fetched := origin.read(arm.reference):
+            name, version = fetched.model, fetched.version
+            why = origin.asker(arm.reference, fetched, arm.digest)(name, version)
+        else:
+            continue
+        if why:
+            return (
+                f"no trial of '{plan.name}' begins, because of its arm '{arm.name}': {why}; "
+                f"{standing.how_to_allow(name, version)}"
+            )
+    return ""
 
 
 def check_planned(plan: Plan) -> None:

@@ -22,6 +22,7 @@ from rrf.serving.cast import Cast
 from rrf.serving.configs import ServingCfg
 from rrf.serving.player import Player
 from rrf.serving.server import PolicyServer
+from rrf.serving.standing import Standing
 
 CODE = "trial"
 """What a robot is told as the role of whoever acts."""
@@ -38,6 +39,9 @@ class Session:
 
     def __init__(self, record: Record, serves: bool):
         self._record, self._serves = record, serves
+        self.asked: Standing | None = None
+        """Whether the arms may act; None where nobody is asked. Once one must not, no trial begins;
+        the one that runs is scored, and what was scored stays."""
         self._lock = threading.RLock()
         self._is_over, self._seen = False, ""
 
@@ -49,6 +53,11 @@ class Session:
                 self._is_over = standing(self._record).is_over
                 self._seen = self._record.digest
             return self._is_over
+
+    @property
+    def refused(self) -> str:
+        """Why no trial begins any more, since an arm must not act, or ""."""
+        return self.asked.revoked if self.asked else ""
 
     def view(self) -> dict[str, typing.Any]:
         """What the operator sees. Nothing in it says which arm is which, or how the arms stand."""
@@ -120,6 +129,8 @@ class Session:
     def _check_running(self) -> None:
         if self.is_over:
             raise ConflictError("the study is over; no further trial counts")
+        if why := self.refused:
+            raise ConflictError(f"{why}; what was scored is kept")
 
     def _last(self) -> dict[str, str] | None:
         last = self._record.state.last_answer
@@ -147,7 +158,8 @@ class TrialCast(Cast):
     """
 
     def __init__(self, players: Mapping[str, Player], session: Session):
-        super().__init__(_nobody(players, session))
+        # Whichever arm acts: who is told which one is meant would know which one acts.
+        super().__init__(_nobody(players, session), lambda _: session.refused)
         self._arms, self._session = players, session
         for arm, player in players.items():
             player.version = arm  # plans name arms, and two of them may be one checkpoint
@@ -179,7 +191,7 @@ async def serve_arms(
     server = PolicyServer(cfg, TrialCast(players, session), token, book)
     for player in players.values():
         server.start(player)
-    await server.run(stop, on_ready)
+    await server.run(stop, on_ready, [session.asked.watch()] if session.asked else [])
 
 
 def _nobody(players: Mapping[str, Player], session: Session) -> Player:

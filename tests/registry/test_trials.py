@@ -16,7 +16,7 @@ from rrf.evaluation.trials.record import Record, hold
 from rrf.identity import keys, trust
 from rrf.identity.trust import ModelTrustCfg
 from rrf.mlflow_store import store
-from rrf.registry import evidence, promotion, registration, trials
+from rrf.registry import evidence, promotion, registration, taints, trials
 from rrf.registry.lineage_sources import collect_lineage
 from tests.evaluation.trials.studies import answer, play, write_configs
 from tests.people import no_keys, people  # noqa: F401 (fixtures)
@@ -243,6 +243,25 @@ def test_the_first_arm_is_the_champion_and_it_must_be_there(model, run_id):
 
 
 @pytest.mark.slow
+def test_no_trial_begins_of_a_version_that_must_not_act(model, run_id):
+    version(model, run_id, 2)
+    arms = {"champion": f"{NAME}@champion", "better": f"{NAME}/2"}
+    planned(model, "before", **arms)
+    taints.add("demo", "", [], "a loose gripper")
+    wanted = r"of 'second' begins, because of its arm 'better': version 2 of 'policy' must not act"
+    with pytest.raises(ValueError, match=f"{wanted}: it stands on dataset demo.*tainted.yaml"):
+        planned(model, "second", **arms)
+    assert not folder_of("second").exists()
+    with pytest.raises(ValueError, match="no trial of 'before' begins"):
+        rrf("trial", "serve", "before", "--page-only", "--port", "0")
+    (model / taints.FILE).unlink()
+    planned(model, "second", **arms)
+    promotion.withdraw(NAME, "hits the table")
+    reason = "'champion': version 1 of 'policy' was withdrawn .*: hits the table; .* --unrevoke"
+    with pytest.raises(ValueError, match=reason):
+        rrf("trial", "serve", "second", "--page-only", "--port", "0")
+
+
 def test_evaluating_by_a_machine_is_refused(model):
     result = CliRunner().invoke(
         app, ["eval", f"{NAME}@champion", "--gate", "configs/gates/robot.yaml"]

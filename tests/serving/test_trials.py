@@ -14,9 +14,11 @@ from rrf.serving.book import open_book
 from rrf.serving.configs import ServingCfg
 from rrf.serving.player import Player
 from rrf.serving.requests import RequestReader
+from rrf.serving.standing import Standing
 from rrf.serving.trials import Session, TrialCast, serve_arms
 from tests.evaluation.trials.studies import play, study
 from tests.serving.conftest import Scripted, request
+from tests.waiting import wait_for
 
 
 class Sign(Scripted):
@@ -56,6 +58,7 @@ def robot(folder):
 
     with hold(folder) as record, open_book("trial-s") as book:
         session = Session(record, serves=True)
+        session.asked = Standing("s", "", 0.01, lambda *_: WHY if (folder / "bad").exists() else "")
         serving = serve_arms(players(), session, ServingCfg(port=0), None, book, stop, is_ready)
         thread = threading.Thread(target=loop.run_until_complete, args=(serving,))
         thread.start()
@@ -65,6 +68,9 @@ def robot(folder):
         loop.call_soon_threadsafe(stop.set)
         thread.join(60)
         loop.close()
+
+
+WHY = "no trial of 's' begins, because of its arm 'new': version 2 of 'arm' was withdrawn"
 
 
 def said(answer, **more):
@@ -98,6 +104,31 @@ def test_the_arm_of_the_trial_answers_and_nothing_says_which_one_it_is(robot, fo
     assert acted == {turn: {"old": -1, "new": 1}[arm] for turn, arm in arms.items()}
     assert all(trial.answer["success"] for trial in state.trials)
     assert [trial.episodes for trial in state.trials] == [(f"e{n}",) for n in range(4)]
+
+
+def test_once_an_arm_is_revoked_the_trial_that_runs_is_scored_and_no_other_begins(robot, folder):
+    client, session = robot
+    session.start("1", {})
+    client.begin_episode(id="e1")
+    assert client.request(request(1, 2, 3)).revoked == ""
+    (folder / "bad").touch()
+    wait_for(lambda: session.refused, 30, lambda: "the registry was not asked")
+    answer = client.request(request(1, 2, 3))
+    assert answer.actions.any()
+    assert answer.revoked == WHY  # whichever arm acts
+    session.score("1", said(1))
+    turn = session.view()["trial"]["id"]
+    with pytest.raises(ConflictError, match=f"{WHY}; what was scored is kept"):
+        session.start(turn, {})
+    assert len(Record(folder).state.trials) == 1
+    (folder / "bad").unlink()  # somebody has allowed it
+    wait_for(lambda: not session.refused, 30, lambda: "the registry was not asked")
+    session.start(turn, {})
+    (folder / "bad").touch()
+    wait_for(lambda: session.refused, 30, lambda: "the registry was not asked")
+    with PolicyClient(client.url) as other, pytest.raises(RequestRefusedError, match="withdrawn"):
+        other.begin_episode(id="e2")
+    assert not Record(folder).state.episodes
 
 
 def test_a_trial_in_which_no_policy_has_acted_is_not_scored(robot):
