@@ -7,13 +7,13 @@ number of episodes is taken, and only if the success of the ledger can be a shar
 
 import datetime
 import logging
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from rrf.evaluation.intervals import wilson
-from rrf.registry import approvals, listing
+from rrf.registry import approvals, listing, standing
 from rrf.registry import ledger as ledgers
 from rrf.registry.ledger import DamagedError, Ledger
 from rrf.registry.versions import Version
@@ -25,6 +25,7 @@ _GAUGES = {
     "rrf_champion_success_low": "Lower Wilson 95 % bound of it",
     "rrf_champion_success_high": "Upper Wilson 95 % bound of it",
     "rrf_champion_since_timestamp_seconds": "When the champion became it",
+    "rrf_champion_flagged": "Whether the champion stands on tainted data or on what is revoked",
     "rrf_ledger_entries": "Entries of the ledger that are proved",
     "rrf_ledger_damaged": "Whether the ledger cannot be believed",
     "rrf_registry_problems": "What ledger, aliases and tags say against each other",
@@ -46,8 +47,10 @@ class Registry(Collector):
             name: GaugeMetricFamily(name, said, labels=["model"]) for name, said in _GAUGES.items()
         }
         try:
+            flagged = _flagged()
             for model in listing.models():
-                for name, value in _numbers(model).items():
+                numbers = _numbers(model) | {"rrf_champion_flagged": model in flagged}
+                for name, value in numbers.items():
                     gauges[name].add_metric([model], value)
         except OSError as error:
             if not self._is_away:
@@ -58,6 +61,15 @@ class Registry(Collector):
         up.add_metric([], not self._is_away)
         yield up
         yield from gauges.values()
+
+
+def _flagged() -> Collection[str]:
+    """The models whose champions `rrf models list` flags."""
+    try:
+        return standing.flagged().keys()
+    except ValueError as error:  # configs/tainted.yaml is damaged
+        _log.warning("%s", error)
+        return ()
 
 
 def _numbers(model: str) -> dict[str, float]:

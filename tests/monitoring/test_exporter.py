@@ -36,7 +36,7 @@ from rrf.monitoring.flows import Flows
 from rrf.monitoring.registry import Registry
 from rrf.monitoring.servers import Servers
 from rrf.registry import ledger as ledgers
-from rrf.registry import listing, night_record, promotion
+from rrf.registry import listing, night_record, promotion, taints
 from tests.flows.conftest import prefect_api, server  # noqa: F401 (fixtures)
 from tests.people import no_keys, people  # noqa: F401 (fixtures)
 from tests.registry.conftest import (
@@ -184,6 +184,9 @@ def read(*collectors) -> dict[str, dict[tuple, float]]:
 
 def test_a_damaged_ledger_and_an_edited_tag_are_seen(watched):
     named = (("model", NAME),)
+    assert read(Registry())["rrf_champion_flagged"][named] == 0
+    taints.add("demo", "", [], "a loose gripper")
+    assert read(Registry())["rrf_champion_flagged"][named] == 1
     writer = store.connect()
     writer.set_model_version_tag(NAME, "1", "evaluation.episodes", "10000000000")
     found = read(Registry())
