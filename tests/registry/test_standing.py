@@ -15,6 +15,7 @@ from rrf.registry.ledger import Ledger
 from rrf.registry.lineage_sources import collect_lineage
 from rrf.registry.rules import NotPromotedError
 from rrf.registry.served import ServedModel
+from rrf.registry.standing import barred
 from tests.registry.conftest import (
     NAME,
     copy_of,
@@ -135,6 +136,8 @@ def test_a_server_of_one_version_hears_what_reaches_it_through_its_lineage(home,
     assert says() == ""
     promotion.rollback("base", "drops the cup")
     assert says().startswith("version 2 of 'policy' must not act: it stands on 'base' version 2")
+    version, ledger = versions.find(f"{NAME}/2"), promotion.ledger_of(NAME)
+    assert says().endswith(barred(store.connect(), ledger, version))  # by MLflow's own client, too
     promotion.promote(NAME, "2", unrevoke="the cup was wet")
     assert says() == ""
     promotion.rollback("coach", "hits the table")
