@@ -2,7 +2,7 @@
 
 import contextlib
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rrf.evaluation.directory import Evaluator
     from rrf.evaluation.gates.gate import GateCfg
     from rrf.evaluation.protocols.base import BaseProtocolCfg, OnEpisode
-    from rrf.evaluation.results import Evaluation
+    from rrf.evaluation.results import EpisodeResult, Evaluation
 
 ProtocolFile = Annotated[
     Path | None,
@@ -318,8 +318,9 @@ def _file(path: Path, kind: str) -> Path:
 
 
 @contextlib.contextmanager
-def showing(title: str, total: int) -> "Iterator[OnEpisode]":
-    """Yield an `on_episode` that shows progress: a live bar on a terminal, lines in a log."""
+def showing(title: str, total: int, known: "Sequence[EpisodeResult]" = ()) -> "Iterator[OnEpisode]":
+    """Yield an `on_episode` that shows progress: a live bar on a terminal, lines in a log. The
+    episodes that are known count, too."""
     from rich.console import Console
     from rich.progress import (
         BarColumn,
@@ -330,7 +331,7 @@ def showing(title: str, total: int) -> "Iterator[OnEpisode]":
     )
 
     console = Console()
-    counts = {"solved": 0, "done": 0}
+    counts = {"solved": sum(episode.success for episode in known), "done": len(known)}
 
     def count(episode) -> str:
         counts["solved"] += episode.success

@@ -14,7 +14,7 @@ import dataclasses
 import functools
 import json
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -27,15 +27,16 @@ from rrf.evaluation.protocols.files import parse_protocol
 from rrf.evaluation.results import FILE_NAME, EpisodeResult, Evaluation
 from rrf.formats import NewerFormatError
 
-Showing = Callable[[str, int], AbstractContextManager[OnEpisode]]
-"""Shows the progress of an evaluation, given its title and the number of episodes."""
+Showing = Callable[[str, int, Sequence[EpisodeResult]], AbstractContextManager[OnEpisode]]
+"""Shows the progress of an evaluation, given its title, the number of episodes, and those that were
+played before."""
 Say = Callable[[str], None]
 PARTIAL = "episodes.jsonl"
 """Name of the file with the episodes of an evaluation that has not ended."""
 
 
 @contextlib.contextmanager
-def _silently(title: str, total: int) -> Iterator[OnEpisode]:
+def _silently(title: str, total: int, known: Sequence[EpisodeResult]) -> Iterator[OnEpisode]:
     yield lambda *_: None
 
 
@@ -109,7 +110,7 @@ class Evaluator:
             self.say(f"{len(known)} of the episodes were played before")
         title = f"evaluating {candidate.label}"
         with (
-            self.showing(title, len(protocol.initial_states())) as show,
+            self.showing(title, len(protocol.initial_states()), known) as show,
             self._keeping(candidate, folder, show, len(known)) as on_episode,
         ):
             evaluation = self._runner.evaluate(candidate, self.resources, on_episode, known)
@@ -143,7 +144,7 @@ class Evaluator:
             if path.is_file():
                 continue
             title = f"evaluating {baseline.label}"
-            with self.showing(title, len(self.protocol.initial_states())) as on_episode:
+            with self.showing(title, len(self.protocol.initial_states()), ()) as on_episode:
                 evaluation = self._runner.evaluate(baseline, self.resources, on_episode)
             evaluation.source_digest = self.source
             evaluation.surroundings = self._surroundings()

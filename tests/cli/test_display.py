@@ -77,6 +77,10 @@ def test_a_terminal_that_cannot_move_its_cursor_gets_lines(monkeypatch, capsys):
     with evaluation.showing("go1", 1) as on_episode:
         on_episode(SimpleNamespace(success=True), 1, 1)
     assert capsys.readouterr().out == "episode 1/1 success 100.0%\n"
+    known: list = [SimpleNamespace(success=True), SimpleNamespace(success=False)]
+    with evaluation.showing("go1", 3, known) as on_episode:
+        on_episode(SimpleNamespace(success=True), 3, 3)
+    assert capsys.readouterr().out == "episode 3/3 success 66.7%\n"
     with training_of(resolve("compact-vla-sft")).shown() as on_progress:
         numbers = {"loss": 0.5, "validation_loss": None, "learning_rate": 1e-3}
         on_progress(SimpleNamespace(step=1, max_steps=2, samples_per_s=9.0, eta_s=60.0, **numbers))
