@@ -117,6 +117,7 @@ class VlaEvalServer(PolicyServer):
         talk.actions.extend(np.atleast_2d(result.actions)[: self.cfg.execute_steps])
         if self._episodes and talk.episode:
             self._episodes.heard(talk.episode)
+            talk.see(row.inputs)
         total_s = time.perf_counter() - begin
         await self._violations(talk, row, result.actions, total_s, None)
         return talk.actions.popleft()

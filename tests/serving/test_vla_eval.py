@@ -27,6 +27,7 @@ from rrf.evaluation.vla.remote import RemotePolicy, candidate_of
 from rrf.serving.book import Book
 from rrf.serving.cast import Cast
 from rrf.serving.configs import ServingCfg
+from rrf.serving.drift import Drift
 from rrf.serving.model import loaded
 from rrf.serving.player import Player
 from rrf.serving.requests import RequestReader
@@ -103,6 +104,22 @@ def test_episodes_and_their_outcomes_are_in_the_book(tmp_path):
     assert solved == [True, False, None, None, None]
     assert episodes[5].outcome is None
     book.close()
+
+
+def test_what_is_seen_is_watched_for_drift(tmp_path, caplog):
+    book, player = Book(tmp_path / "book.sqlite"), scripted()
+    player.drift = Drift(np.array([-0.5] * 3), np.array([0.5] * 3))
+    with serving(player, book) as address:
+        client = ModelClient(f"vla-eval://{address}")
+        for _ in range(6):
+            client.start({"name": "reach"})
+            client.act(SEEN)
+            client.end({"metrics": {"success": True}})
+        client.start({"name": "reach"})
+        client.act(SEEN)  # its answer comes after the ends before it
+        client.close()
+    book.close()
+    assert caplog.text.count("sees what it was not trained on: dimension 0") == 1
 
 
 def test_guards_belong_to_the_outcome_and_a_withdrawn_version_answers_nobody(tmp_path):
