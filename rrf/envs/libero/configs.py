@@ -8,6 +8,7 @@ from rrf.config import configclass
 from rrf.envs.foreign.configs import ForeignVecEnvCfg
 from rrf.envs.libero.perturbed import PRO, PRO_SUITES, plus_task, said
 from rrf.envs.libero.tasks import MAX_STEPS, SUITES, instruction_of
+from rrf.envs.rendering.gl_platform import variables_of_robosuite
 
 CAMERAS = ("agentview", "robot0_eye_in_hand", "frontview", "birdview", "sideview")
 _GL = ("egl", "osmesa")
@@ -118,7 +119,7 @@ class LiberoCfg(ForeignVecEnvCfg):
     @property
     def variables(self) -> dict[str, str]:
         """What chooses the library that draws."""
-        return {"MUJOCO_GL": self.gl, "PYOPENGL_PLATFORM": self.gl}
+        return variables_of_robosuite(self.gl)
 
     def instruction(self, task: str) -> str:
         name, instruction = said(task)

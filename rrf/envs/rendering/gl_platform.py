@@ -9,6 +9,8 @@ GL_PLATFORM = "PYOPENGL_PLATFORM"
 """The environment variable that binds a process to one backend once the process has used it."""
 _CHOICES = (GL_PLATFORM, "MUJOCO_GL")  # mjlab sets the latter when imported, MuJoCo obeys it
 
+_DEVICE = "MUJOCO_EGL_DEVICE_ID"
+
 
 def check_unbound(backend: str) -> None:
     """Raise ValueError if this process already uses another backend than `backend`."""
@@ -22,3 +24,15 @@ def check_unbound(backend: str) -> None:
 def unbound_environment() -> dict[str, str]:
     """The environment variables for a child process that may choose its own backend."""
     return {key: value for key, value in os.environ.items() if key not in _CHOICES}
+
+
+def variables_of_robosuite(backend: str) -> dict[str, str]:
+    """The environment variables with which robosuite draws through `backend` in a child process.
+
+    It takes an empty `CUDA_VISIBLE_DEVICES`, with which people hide all GPUs, for the number of a
+    device. So it is told to take the first one, as without the variable.
+    """
+    chosen = dict.fromkeys(_CHOICES, backend)
+    if os.environ.get("CUDA_VISIBLE_DEVICES") == "" and not os.environ.get(_DEVICE):
+        chosen[_DEVICE] = "0"
+    return chosen

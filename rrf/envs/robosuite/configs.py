@@ -7,6 +7,7 @@ from pathlib import Path
 from rrf.config import configclass
 from rrf.envs.foreign.child_path.rrf_child.shifts import split
 from rrf.envs.foreign.configs import ForeignVecEnvCfg
+from rrf.envs.rendering.gl_platform import variables_of_robosuite
 from rrf.envs.vec_env import InitialState
 from rrf.envs.wording import WORDINGS, wording
 
@@ -121,4 +122,4 @@ class RobosuiteCfg(ForeignVecEnvCfg):
     @property
     def variables(self) -> dict[str, str]:
         """What chooses the library that draws."""
-        return {"MUJOCO_GL": self.gl, "PYOPENGL_PLATFORM": self.gl}
+        return variables_of_robosuite(self.gl)

@@ -64,6 +64,15 @@ def test_an_initial_state_is_the_same_episode_to_the_bit():
 
 
 @pytest.mark.slow
+def test_who_hides_all_gpus_sees_the_same(env, monkeypatch):
+    seen = env.reset(starts(0, "Lift", "Lift")).images
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    with real.built(CFG) as hidden:
+        images = hidden.reset(starts(0, "Lift", "Lift")).images
+    assert all(np.array_equal(images[name], seen[name]) for name in seen)
+
+
+@pytest.mark.slow
 def test_images_are_upright_and_the_state_follows_the_actions(env):
     begun = env.reset(starts(0, "Lift", "Lift"))
     image = begun.images["agentview"][0]
