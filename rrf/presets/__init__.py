@@ -127,6 +127,7 @@ PRESETS = Lookup(
         "compact-vla-robotwin": "rrf.presets.robotwin:robotwin_sft",
         "robotwin-grpo-compact": "rrf.presets.robotwin:robotwin_grpo",
         "compact-vla-mt50-two-views": "rrf.presets.vla_rl:mt50_two_views_sft",
+        "compact-vla-mt50-two-views-robust": "rrf.presets.vla_rl:mt50_two_views_robust",
         "metaworld-grpo-mt50-two-views": "rrf.presets.vla_rl:metaworld_grpo_mt50_two_views",
         "metaworld-ppo-compact": "rrf.presets.vla_rl:metaworld_ppo_compact",
         "metaworld-ppo-async": "rrf.presets.vla_rl:metaworld_ppo_async",

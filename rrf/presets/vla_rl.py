@@ -88,9 +88,21 @@ def mt50_two_views_sft() -> SupervisedRunnerCfg:
     initial states."""
     return two_views_sft().replace(
         experiment_name="compact-vla-mt50-two-views",
+        dataset="metaworld-two-views",
         max_steps=9000,
         batch_size=128,
         save_interval=1000,
+    )
+
+
+def mt50_two_views_robust() -> SupervisedRunnerCfg:
+    """Fine-tuning on all 50 tasks as they are and with one thing changed at a time; set
+    `init_from=<checkpoint of compact-vla-mt50-two-views>`."""
+    return mt50_two_views_sft().replace(
+        experiment_name="compact-vla-mt50-two-views-robust",
+        dataset="metaworld-two-views-robust",
+        mixture={"metaworld-two-views": 1.0},
+        max_steps=4000,
     )
 
 
