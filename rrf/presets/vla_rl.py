@@ -96,14 +96,15 @@ def mt50_two_views_sft() -> SupervisedRunnerCfg:
 
 
 def mt50_two_views_robust() -> SupervisedRunnerCfg:
-    """Fine-tuning on all 50 tasks as they are and with one thing changed at a time; set
-    `init_from=<checkpoint of compact-vla-mt50-two-views>`."""
-    return mt50_two_views_sft().replace(
+    """Fine-tuning on all 50 tasks as they are and with one thing changed at a time, in other
+    colours each time; set `init_from=<checkpoint of compact-vla-mt50-two-views>`."""
+    cfg = mt50_two_views_sft().replace(
         experiment_name="compact-vla-mt50-two-views-robust",
         dataset="metaworld-two-views-robust",
         mixture={"metaworld-two-views": 1.0},
         max_steps=4000,
     )
+    return cfg.override({"algorithm.augmentation.color": 0.5})
 
 
 def metaworld_grpo_compact() -> VLARLRunnerCfg:

@@ -25,10 +25,11 @@ from rrf.policies.policy import Policy
 def augment(
     batch: Batch, cfg: AugmentationCfg, state_std: np.ndarray, rng: np.random.Generator
 ) -> Batch:
-    """A copy of `batch` with shifted images and noisy states. Actions and padding are shared.
+    """A copy of `batch` with shifted and tinted images and noisy states. Actions and padding are
+    shared.
 
     All randomness comes from `rng`. Past images of a camera (`rrf.data.dataset.history`) are
-    shifted like its present one. `state_std` is the standard deviation of the state, [D], or of
+    changed like its present one. `state_std` is the standard deviation of the state, [D], or of
     each row's robot, [B, D].
     """
     observation = batch.observation
@@ -38,6 +39,9 @@ def augment(
         name: shifted(images_bhw3, cfg.shift_px, drawn[camera_of(name)])
         for name, images_bhw3 in observation.images.items()
     }
+    if cfg.color:
+        tints = {name: _tints(len(observation), cfg.color, rng) for name in cameras}
+        images = {name: tinted(value, *tints[camera_of(name)]) for name, value in images.items()}
     noise_bd = rng.standard_normal(observation.state.shape, dtype=np.float32)
     repeats = observation.state.shape[1] // state_std.shape[-1]  # the present state, and past ones
     std = np.tile(state_std, repeats).astype(np.float32)
@@ -59,8 +63,20 @@ def shifted(images_bhw3: np.ndarray, shift_px: int, offsets_2b: np.ndarray) -> n
     return moved
 
 
+def tinted(images_bhw3: np.ndarray, gain_b3: np.ndarray, added_b3: np.ndarray) -> np.ndarray:
+    """Each image, uint8, with its colours multiplied by `gain_b3`, and `added_b3` of 255 added."""
+    values = images_bhw3 * gain_b3[:, None, None] + 255 * added_b3[:, None, None]
+    return values.clip(0, 255).astype(np.uint8)
+
+
 def _offsets(batch: int, shift_px: int, rng: np.random.Generator) -> np.ndarray:
     return rng.integers(-shift_px, shift_px, size=(2, batch), endpoint=True)
+
+
+def _tints(batch: int, color: float, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """What each image's colours, [B, 3], are multiplied by, and what share of 255 is added."""
+    gain, added = rng.uniform(-color, color, size=(2, batch, 3)).astype(np.float32)
+    return 1 + gain, added / 2
 
 
 class BehaviorCloning:

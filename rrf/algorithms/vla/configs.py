@@ -24,6 +24,9 @@ class AugmentationCfg(Cfg):
     """Images are shifted by up to this many pixels in each direction (arXiv:2107.09645)."""
     state_noise: float = 0.02
     """Standard deviation of the noise on the state, in standard deviations of the dataset."""
+    color: float = 0.0
+    """Each of the three colours of an image is multiplied by 1 - color to 1 + color, and up to half
+    of this share of its range is added or taken away. 0 changes none."""
 
     def __post_init__(self):
         if self.shift_px < 0 or self.state_noise < 0:
@@ -31,6 +34,8 @@ class AugmentationCfg(Cfg):
                 f"shift_px is {self.shift_px} and state_noise {self.state_noise}, "
                 "allowed: 0 or more"
             )
+        if not 0 <= self.color <= 1:
+            raise ValueError(f"color is {self.color}, allowed: 0 to 1")
 
 
 @configclass(builds="rrf.algorithms.vla.behavior_cloning:BehaviorCloning")

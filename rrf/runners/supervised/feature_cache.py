@@ -83,8 +83,9 @@ def _require_constant(policy: torch.nn.Module, cfg: SupervisedRunnerCfg) -> None
         if policy.past:
             reasons.append("it sees past frames (policy.past_images: 0, policy.past_states: 0)")
     augmentation = cfg.algorithm.augmentation
-    if augmentation is not None and augmentation.shift_px:
-        reasons.append("images are augmented (algorithm.augmentation.shift_px: 0)")
+    if augmentation is not None:
+        changing = [name for name in ("shift_px", "color") if getattr(augmentation, name)]
+        reasons += [f"images are augmented (algorithm.augmentation.{name}: 0)" for name in changing]
     if reasons:
         raise ValueError(
             f"caches_features is true, but features of a frame do not stay the same, or are not "

@@ -1,9 +1,10 @@
 """Augmentation: what moves, what does not, and where its randomness comes from."""
 
 import numpy as np
+import pytest
 
 from rrf.algorithms import AugmentationCfg, BehaviorCloningCfg
-from rrf.algorithms.vla.behavior_cloning import augment, shifted
+from rrf.algorithms.vla.behavior_cloning import augment, shifted, tinted
 from rrf.data.schema import Batch, Observation
 
 
@@ -38,6 +39,30 @@ def test_every_image_has_its_own_offset_within_the_limit():
     moved = augment(batch, cfg, np.ones(2), np.random.default_rng(0)).observation.images["front"]
     offsets = {tuple(np.argwhere(picture[..., 0])[0] - 4) for picture in moved}
     assert offsets == {(row, column) for row in range(-2, 3) for column in range(-2, 3)}
+
+
+def test_each_image_has_a_tint_of_its_own_within_the_limit_and_past_images_have_it_too():
+    grey = np.full((500, 2, 2, 3), 100, np.uint8)
+    images = {"front": grey, "front@1": grey, "side": grey}
+    observation = Observation(images, np.zeros((500, 2), np.float32), ["go"] * 500)
+    batch = Batch(observation, np.zeros((500, 2, 2), np.float32), np.zeros((500, 2), bool))
+    cfg = AugmentationCfg(shift_px=0, state_noise=0.0, color=0.2)
+    seen = augment(batch, cfg, np.ones(2), np.random.default_rng(0)).observation.images
+    tints = seen["front"][:, 0, 0].astype(int)
+    assert (seen["front"] == tints[:, None, None]).all()
+    assert 54 <= tints.min() < 62  # 100 - 20 - 0.1 of 255
+    assert 138 < tints.max() <= 146
+    assert np.abs(np.corrcoef(tints.T) - np.eye(3)).max() < 0.2
+    assert np.array_equal(seen["front@1"], seen["front"])
+    assert not np.array_equal(seen["side"], seen["front"])
+
+
+def test_a_tint_ends_at_black_and_white():
+    image = np.array([0, 100, 250], np.uint8).reshape(1, 1, 1, 3)
+    tint = np.array([[1.5, 1.5, 1.5]], np.float32), np.array([[-0.1, 0.0, 0.0]], np.float32)
+    assert tinted(image, *tint).ravel().tolist() == [0, 150, 255]
+    with pytest.raises(ValueError, match=r"color is 1\.5, allowed: 0 to 1"):
+        AugmentationCfg(color=1.5)
 
 
 def test_state_noise_is_measured_in_standard_deviations_of_the_dataset():

@@ -105,6 +105,7 @@ def test_a_changed_dataset_replaces_its_features(tmp_path):
     [
         ({"policy.backbone.tuning": "full"}, "its backbone is trained"),
         ({"algorithm.augmentation.shift_px": 2}, "images are augmented"),
+        ({"algorithm.augmentation.color": 0.5}, "images are augmented"),
         ({"policy.prompt": "{instruction} {state}"}, "its prompt holds the state"),
     ],
 )
