@@ -313,6 +313,7 @@ class PolicyClient:
         """Connect, trying again until `connect_s` have passed."""
         deadline, pause_s = time.monotonic() + self.connect_s, _FIRST_PAUSE_S
         self.close()
+        refusal: InvalidStatus | None = None  # says more than that the last attempt was too short
         while True:
             left_s = max(0.01, deadline - time.monotonic())
             try:
@@ -334,14 +335,16 @@ class PolicyClient:
                 raise ServerUnreachableError(f"{self.url}: {_about_tls(error)}") from error
             except (OSError, InvalidHandshake, ConnectionClosed) as error:
                 self.close()
-                if isinstance(error, InvalidStatus) and error.response.status_code in (401, 403):
-                    raise ServerUnreachableError(
-                        f"{self.url} refuses this client: the token is missing or wrong"
-                    ) from error
+                if isinstance(error, InvalidStatus):
+                    refusal = error
+                    if error.response.status_code in (401, 403):
+                        raise ServerUnreachableError(
+                            f"{self.url} refuses this client: the token is missing or wrong"
+                        ) from error
                 if time.monotonic() + pause_s > deadline:
                     raise ServerUnreachableError(
                         f"no policy server answered at {self.url} within {self.connect_s:g} s "
-                        f"({error}); start one with `rrf serve`"
+                        f"({refusal or error}); start one with `rrf serve`"
                     ) from error
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)

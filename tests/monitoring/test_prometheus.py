@@ -36,7 +36,7 @@ def test_promtool_accepts_rules_and_configuration():
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("SUCCESS") == 3
-    assert "13 rules found" in done.stdout
+    assert "14 rules found" in done.stdout
 
 
 @pytest.mark.slow

@@ -307,7 +307,7 @@ def test_no_more_clients_than_the_limit(serving):
     running = serving(Scripted(), max_connections=1)
     with PolicyClient(running.url) as client:
         with pytest.raises(ServerUnreachableError, match="503"):
-            PolicyClient(running.url, connect_s=2.0)
+            PolicyClient(running.url, connect_s=5.0)
         client.infer(request(1, 1, 1))
     assert running.errors("overloaded") >= 1
     assert eventually(lambda: len(running.server._open) == 0)
