@@ -32,7 +32,7 @@ def variables_of_robosuite(backend: str) -> dict[str, str]:
     It takes an empty `CUDA_VISIBLE_DEVICES`, with which people hide all GPUs, for the number of a
     device. So it is told to take the first one, as without the variable.
     """
-    chosen = dict.fromkeys(_CHOICES, backend)
+    chosen: dict[str, str] = {name: backend for name in _CHOICES}
     if os.environ.get("CUDA_VISIBLE_DEVICES") == "" and not os.environ.get(_DEVICE):
         chosen[_DEVICE] = "0"
     return chosen
