@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from rrf.cli import app
 from rrf.mlflow_store import store
-from rrf.registry import promotion, registration, releases, taints, versions
+from rrf.registry import promotion, releases, taints, versions
 from rrf.registry.ledger import Ledger
 from rrf.registry.lineage_sources import collect_lineage
 from rrf.registry.rules import NotPromotedError
@@ -19,8 +19,6 @@ from rrf.registry.standing import barred
 from tests.registry.conftest import (
     NAME,
     copy_of,
-    make_checkpoint,
-    make_evaluation,
     new_run,
     register,
 )
@@ -30,16 +28,6 @@ def rrf(*words) -> str:
     result = CliRunner().invoke(app, list(map(str, words)), catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return result.output
-
-
-def add(home: Path, number: int, run_id: str, **stands_on) -> str:
-    """Register checkpoint `number` of the model, which stands on these checkpoints too."""
-    checkpoint = make_checkpoint(home / f"checkpoints/{number}", number)
-    folder = home / f"evaluations/{number}"
-    make_evaluation(folder, checkpoint, 18)
-    lineage = collect_lineage("demo").replace(**stands_on)
-    gate = home / "configs/gates/g.yaml"
-    return registration.register(checkpoint, NAME, run_id, lineage, folder, gate=gate)
 
 
 @pytest.fixture(scope="module")
@@ -55,8 +43,9 @@ def family(tmp_path_factory, empty_store):
                 promotion.promote(name, version)
         digests = [versions.find(f"{name}/2").checkpoint_digest for name in ("base", "coach")]
         stands_on = dict(zip(("parent_checkpoint", "teacher_checkpoint"), digests, strict=True))
+        lineage = collect_lineage("demo").replace(**stands_on)
         for number in (1, 2):
-            add(root, number, run, **stands_on)
+            register(root, NAME, run, number, 18, lineage)
         promotion.promote(NAME, "1")
     return root, run
 
@@ -97,7 +86,8 @@ def test_a_later_revocation_of_an_own_version_counts_again_too(home, run_id):
     parents = [versions.find(f"{NAME}/{number}").checkpoint_digest for number in (1, 2)]
     promotion.promote(NAME, "2")
     promotion.rollback(NAME, "falls")
-    add(home, 3, run_id, parent_checkpoint=parents[1], teacher_checkpoint=parents[0])
+    swapped = {"parent_checkpoint": parents[1], "teacher_checkpoint": parents[0]}
+    register(home, NAME, run_id, 3, 18, collect_lineage("demo").replace(**swapped))
     promotion.promote(NAME, "3", unrevoke="on ice")
     promotion.promote(NAME, "1")
     promotion.withdraw(NAME, "slips")
