@@ -37,7 +37,7 @@ def record_policy(
     from rrf.envs.robotics.configs import cfg_of
     from rrf.envs.robotics.tasks import CONTROLLERS
     from rrf.runners.checkpoints import checkpoint
-    from rrf.runners.checkpoints.control import load_control_policy
+    from rrf.runners.checkpoints.control import load_control_policy, require_same_shapes
     from rrf.runners.checkpoints.deployable import deployable_digest
     from rrf.runners.control.record import action_bounds, observation_parts, record, replayed
 
@@ -49,19 +49,26 @@ def record_policy(
         if len(named) != 1:
             example = f"--policy {policy} --tasks {_EXAMPLES[policy]}"
             raise ValueError(f"{_SHOWN[policy]} need one task: {example}")
-        path, acting, digest = None, None, policy
+        path, acting, trained, digest = None, None, None, policy
         cfg: ControlEnvCfg = cfg_of(named[0])
     else:
+        if len(named) > 1:
+            raise ValueError(f"--tasks names {len(named)} tasks, but a file has one; give one")
+        if named and is_replay:
+            raise ValueError("a replay is of the task of its training; leave --tasks out")
         path = checkpoint.find(policy)
-        acting, _ = load_control_policy(path)
+        acting, trained = load_control_policy(path)
         digest = deployable_digest(path)
         cfg = ControlEnvCfg.from_dict(checkpoint.load_config(path)["env"])
+        cfg = cfg.replace(task=named[0]) if named else cfg
         if cfg.has_recorder and not is_replay:
-            _record_by_simulator(acting, cfg, named, out, num_steps, seed, is_greedy)
+            _record_by_simulator(acting, cfg, out, num_steps, seed, is_greedy)
             return
     env = cfg.replace(num_envs=min(_NUM_ENVS, num_steps)).build(seed=seed, device="cpu")
     out = out or workspace.home() / "datasets" / "raw" / f"{env.interface.task}.hdf5"
     try:
+        if trained is not None:
+            require_same_shapes(trained, env.interface, policy)
         if env.interface.num_choices is not None:
             raise ValueError(
                 f"{env.interface.task} has {env.interface.num_choices} discrete actions; only real "
@@ -100,7 +107,6 @@ def record_policy(
 def _record_by_simulator(
     acting: "Acts",
     cfg: "ControlEnvCfg",
-    tasks: list[str],
     out: Path | None,
     num_steps: int,
     seed: int,
@@ -111,12 +117,9 @@ def _record_by_simulator(
 
     from rrf import workspace
 
-    if len(tasks) > 1:
-        raise ValueError(f"--tasks names {len(tasks)} tasks, but a file of {cfg.simulator} has one")
-    task = tasks[0] if tasks else cfg.task
-    out = out or workspace.home() / "datasets" / "raw" / f"{task}.hdf5"
+    out = out or workspace.home() / "datasets" / "raw" / f"{cfg.task}.hdf5"
     out.parent.mkdir(parents=True, exist_ok=True)
-    cfg = cfg.replace(task=task, num_envs=_NUM_ENVS).with_recorder(out)
+    cfg = cfg.replace(num_envs=_NUM_ENVS).with_recorder(out)
     env = cfg.build(seed=seed, device="cpu")
     generator = torch.Generator().manual_seed(seed)
     num_ended = num_cut = count = 0

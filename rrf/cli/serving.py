@@ -107,12 +107,13 @@ def serve(
     typer.echo(f"loading {label} on {device} to serve it at {host}:{port}")
     from rrf.registry import origin
     from rrf.registry.standing import standing_of
+    from rrf.runners.checkpoints.deployable import deployable_digest
     from rrf.serving.model import serve_checkpoint
     from rrf.serving.standing import Standing
 
     standing = Standing(*version, cfg.registry_s, standing_of) if version else None
     if version is None and (fetched := origin.read(path)):  # a copy must not go on for ever either
-        ask = origin.asker(path, fetched)
+        ask = origin.asker(fetched, deployable_digest(path))
         standing = Standing(fetched.model, fetched.version, cfg.registry_s, ask)
     serve_checkpoint(path, label, cfg, token, place, typer.echo, standing)
 

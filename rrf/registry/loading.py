@@ -18,7 +18,7 @@ import os
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -161,25 +161,33 @@ def _load_pyfunc(path: str) -> PolicyModel:
     """Load the policy of the model at `path`; MLflow calls this.
 
     Raises:
-        ValueError: If the checkpoint is not the one that the registry knows, or the registry does
-            not know it.
+        ValueError: If the checkpoint is not the one that the registry knows, the registry does not
+            know it, or its version must not be used any more.
     """
+    import mlflow
+
     root = Path(path)
-    fingerprint = _fingerprint(root)
+    version = read_yaml(root / _VERSION_FILE) if (root / _VERSION_FILE).is_file() else {}
+    fingerprint = _fingerprint(root, version)
+    if version.get("model_name") and DIGEST_VARIABLE not in os.environ:
+        is_now = origin.Origin(
+            str(version["model_name"]), str(version["model_version"]), mlflow.get_registry_uri()
+        )
+        origin.check_version(is_now, fingerprint.checkpoint, False, _log.warning)
     with tempfile.TemporaryDirectory() as scratch:
         fingerprint.checked_copy(atomic.inside(root, PLACE, path), Path(scratch))
         return load(Path(scratch))
 
 
-def _fingerprint(root: Path) -> Fingerprint:
-    """What the registry knows the model at `root` by."""
+def _fingerprint(root: Path, version: Mapping[str, Any]) -> Fingerprint:
+    """What the registry knows the model at `root` by; `version` is what MLflow notes of the
+    registered version that it is, if any."""
     import mlflow
     from mlflow.exceptions import MlflowException
 
     if digest := os.environ.get(DIGEST_VARIABLE):
         return Fingerprint(str(root), digest)
     client = mlflow.MlflowClient()
-    version = read_yaml(root / _VERSION_FILE) if (root / _VERSION_FILE).is_file() else {}
     try:
         if version.get("model_name"):
             return packaging.version_fingerprint(

@@ -86,29 +86,34 @@ def check(checkpoint: str | Path, allow_withdrawn: bool, say: Callable[[str], No
     Raises:
         RevokedError: If its version was withdrawn or rolled back.
     """
-    origin = read(checkpoint)
-    if origin is None:
-        return
-    what = f"{origin.model} version {origin.version}"
+    if origin := read(checkpoint):
+        check_version(origin, deployable_digest(checkpoint), allow_withdrawn, say)
+
+
+def check_version(
+    origin: Origin, digest: str, allow_withdrawn: bool, say: Callable[[str], None]
+) -> None:
+    """Ask whether a version whose checkpoint has this digest may still be used; see `check`."""
     try:
-        why = asker(checkpoint, origin)(origin.model, origin.version)
+        why = asker(origin, digest)(origin.model, origin.version)
     except (ValueError, OSError) as error:
+        what = f"{origin.model} version {origin.version}"
         say(f"warning: nobody says whether {what} is still allowed: {error}")
         return
     if why and not allow_withdrawn:
         raise RevokedError(
-            f"{why}; to use it all the same: --allow-withdrawn, or allow_withdrawn=True"
+            f"{why}; to use it all the same: --allow-withdrawn, or rrf.load_policy(..., "
+            "allow_withdrawn=True)"
         )
     if why:
         say(f"warning: {why}; it is used all the same")
 
 
-def asker(checkpoint: str | Path, origin: Origin, digest: str = "") -> Callable[[str, str], str]:
-    """What says, whenever it is asked, why a fetched checkpoint must not be used any more, or "".
-    It raises ValueError or OSError if nobody can be asked; its arguments are model and version.
-    `digest` is the checkpoint's, if it is known; all of it is read otherwise.
+def asker(origin: Origin, digest: str) -> Callable[[str, str], str]:
+    """What says, whenever it is asked, why a version whose checkpoint has this digest must not be
+    used any more, or "". It raises ValueError or OSError if nobody can be asked; its arguments are
+    model and version.
     """
-    digest = digest or deployable_digest(checkpoint)
 
     def ask(*_: str) -> str:
         with _asking(origin.store):

@@ -112,7 +112,7 @@ def refusal(plan: Plan) -> str:
             why = standing.standing_of(name, version)
         elif fetched := origin.read(arm.reference):
             name, version = fetched.model, fetched.version
-            why = origin.asker(arm.reference, fetched, arm.digest)(name, version)
+            why = origin.asker(fetched, arm.digest)(name, version)
         else:
             continue
         if why:

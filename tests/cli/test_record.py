@@ -86,9 +86,21 @@ def test_a_simulator_that_has_a_recorder_writes_the_file_itself(rrf, home, monke
     assert files == [(out, "Pendulum-v1", 8)]
     assert not out.exists()
     said = rrf(*words, "--tasks", "Pendulum-v1,Hopper-v5")
-    assert "--tasks names 2 tasks, but a file of the simulator has one" in one_line(said)
+    assert "--tasks names 2 tasks, but a file has one; give one" in one_line(said)
     assert rrf(*words, "--replay").code == 0
     assert out.exists(), "what the training has observed is not for the simulator to write"
+
+
+def test_a_policy_is_recorded_in_another_task_that_it_fits(rrf, home):
+    tiny = ("trackers=[]", "max_iterations=1", "num_steps_per_env=8", "env.num_envs=2")
+    path = rrf("train", "--task", "InvertedPendulum-v5", "--algorithm", "ppo", *tiny).checkpoint
+    words = ("data", "collect", "--policy", str(path), "--steps", "80")
+    assert rrf(*words, "--tasks", "InvertedPendulum-v4").code == 0
+    assert (home / "datasets/raw/InvertedPendulum-v4.hdf5").exists()
+    said = one_line(rrf(*words, "--tasks", "Pendulum-v1"))
+    assert "was trained with observation_dims {'policy': 4}, but Pendulum-v1 now has" in said
+    said = one_line(rrf(*words, "--tasks", "InvertedPendulum-v4", "--replay"))
+    assert "a replay is of the task of its training; leave --tasks out" in said
 
 
 @pytest.mark.parametrize(

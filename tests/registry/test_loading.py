@@ -39,9 +39,12 @@ def checkpoint(home):
     return save(home / "checkpoints/run", 1, cfg, policy.state_dict(), stats, trainer, Lineage())
 
 
-def test_a_fetched_folder_is_loaded_until_its_version_is_withdrawn(home, checkpoint, caplog):
+def test_a_version_is_loaded_until_it_is_withdrawn(home, checkpoint, caplog, monkeypatch):
+    import mlflow
+
     import rrf
 
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{home / '.rrf/mlflow.db'}")
     client = store.connect()
     run_id = client.create_run(store.experiment_id(client, "train")).info.run_id
     registration.register(checkpoint, "policy", run_id, collect_lineage("demo"))
@@ -49,12 +52,16 @@ def test_a_fetched_folder_is_loaded_until_its_version_is_withdrawn(home, checkpo
     _, inputs = observe(batch=1)
     actions = rrf.load_policy("policy/1").predict(inputs)
     assert np.array_equal(rrf.load_policy(str(home / "mine")).predict(inputs), actions)
+    by_mlflow = mlflow.pyfunc.load_model("models:/policy/1")
+    assert np.array_equal(by_mlflow.predict(inputs), actions)
     nobody = {"champion": None, "previous": None, "checkpoint_digest": None}
     ledger = promotion.ledger_of("policy")
     changes.append(client, ledger, action="withdraw", version="1", reason="it hit me", **nobody)
     for reference in ("policy/1", home / "mine"):
         with pytest.raises(RevokedError, match="it hit me"):
             rrf.load_policy(reference)
+    with pytest.raises(RevokedError, match="it hit me"):
+        mlflow.pyfunc.load_model("models:/policy/1")
     allowed = rrf.load_policy(home / "mine", allow_withdrawn=True)
     assert np.array_equal(allowed.predict(inputs), actions)
     assert "it hit me; it is used all the same" in caplog.text

@@ -28,7 +28,7 @@ from rrf.evaluation.reports.videos import save_videos
 from rrf.evaluation.results import EpisodeResult
 from rrf.policies.control.actor_critic import ControlPolicy
 from rrf.runners.checkpoints.checkpoint import CONFIG
-from rrf.runners.checkpoints.control import load_control_policy
+from rrf.runners.checkpoints.control import load_control_policy, require_same_shapes
 from rrf.runners.control.episode_statistics import EpisodeStatistics
 
 _SECONDS = 20.0
@@ -75,7 +75,7 @@ def play(
     policy, interface = load_control_policy(candidate.checkpoint)
     num_steps = steps or max(1, round((seconds or _SECONDS) / interface.step_dt))
     with _environment(_environment_cfg(candidate), 1 if viewer else num_envs, seed) as bare:
-        _require_same_shapes(bare.interface, interface, candidate.label)
+        require_same_shapes(interface, bare.interface, candidate.label)
         env: typing.Any = WatchedEnv(bare)
         if video:
             fps = max(1, min(_MAX_FPS, round(1 / interface.step_dt)))
@@ -101,16 +101,6 @@ def _environment_cfg(candidate: Candidate) -> ControlEnvCfg:
             f"{candidate.checkpoint}/{CONFIG} describes an environment that is not known here "
             f"({first_error(error)}); import the module that registers it with --import MODULE"
         ) from error
-
-
-def _require_same_shapes(interface, expected, label: str) -> None:
-    """Raise ValueError if an environment's interface differs from the one used in training."""
-    for name in ("observation_dims", "num_actions", "num_choices"):
-        trained, present = getattr(expected, name), getattr(interface, name)
-        if trained != present:
-            raise ValueError(
-                f"{label} was trained with {name} {trained}, but {interface.task} now has {present}"
-            )
 
 
 @contextlib.contextmanager

@@ -58,3 +58,13 @@ def load_control_policy(path: str | Path, device: str = "cpu") -> tuple[ControlP
     """The policy in a checkpoint and its environment's interface. Raises like `load_module`."""
     module = load_module(path, device)
     return module.deployable(), load_interface(path)
+
+
+def require_same_shapes(trained: Interface, present: Interface, label: str) -> None:
+    """Raise ValueError if an environment has another interface than a policy was trained with."""
+    for name in ("observation_dims", "num_actions", "num_choices"):
+        before, now = getattr(trained, name), getattr(present, name)
+        if before != now:
+            raise ValueError(
+                f"{label} was trained with {name} {before}, but {present.task} now has {now}"
+            )
