@@ -76,8 +76,8 @@ def test_folds_spread_the_episodes_of_every_instruction():
 
 def test_a_value_is_predicted_from_other_episodes():
     # The return is 2 * state; in fold 2 it is another one, which its own values must not show.
-    state = np.linspace(-1, 1, 240)[:, None]
-    fold = np.arange(240) // 2 % 3
+    state = np.linspace(-1, 1, 60)[:, None]
+    fold = np.arange(60) // 2 % 3
     values = recap.values_of_others(state, 2 * state[:, 0], fold, seed=0)
     assert np.abs(values - 2 * state[:, 0]).max() < 0.2
     returns = np.where(fold == 2, -30.0, 2 * state[:, 0])
