@@ -37,7 +37,8 @@ def collect(
     tasks: Annotated[
         str,
         typer.Option(
-            help="Tasks, separated by commas, or 'all'; by default the ten of Meta-World's demo."
+            help="Tasks, separated by commas, or 'all'; by default the ten of Meta-World's demo. "
+            "With --policy: one task, by default that of its training."
         ),
     ] = "",
     changes: Annotated[
