@@ -87,7 +87,7 @@ def test_of_two_workspaces_that_change_a_model_both_are_heard_and_nothing_is_los
 @pytest.mark.slow
 def test_a_machine_killed_in_the_middle_of_a_change_blocks_nobody(home, model):
     for write in range(1, 7):
-        killed = start(home, "killed", "--kill", str(write), "1")
+        killed = start(home, "killed", "--kill", str(write), "1", "2")  # six writes and more
         killed.communicate(timeout=600)
         assert killed.returncode == -9
         outcome(start(home, "living", "2"))
