@@ -97,8 +97,7 @@ def judged(
     for reason in verdict.reasons:
         typer.echo(f"  {reason}")
     if verdict.more_episodes_per_task:
-        first = max(gate.protocol.episodes_per_task, gate.looks[0])  # without --extra-episodes
-        extra = num_episodes + verdict.more_episodes_per_task - first
+        extra = gate.extra_episodes(num_episodes + verdict.more_episodes_per_task)
         typer.echo(f"  undecided; again with --extra-episodes {extra}")
     return verdict
 

@@ -103,6 +103,8 @@ def _show(status: "Status") -> None:
             rate = f"{arm.solved} of {arm.ended} solved" if arm.ended else "no episode ended"
             typer.echo(f"  {role}: {rate}, {arm.running} running")
         typer.echo(f"  {decision.text}")
+    if status.advice:
+        typer.echo(f"  {status.advice}")
     if status.conclusion and (status.conclusion.conclusion or {})["outcome"] == "stopped":
         typer.echo(f"  stopped: {status.conclusion.reason}")
     for problem in status.stored.problems if status.stored else ():

@@ -89,11 +89,16 @@ def promote(name: str, version: str, unrevoke: str | None = None) -> Entry:
 
 
 def passing(
-    client: "MlflowClient", ledger: Ledger, candidate: Version, unrevoke: str | None
+    client: "MlflowClient",
+    ledger: Ledger,
+    candidate: Version,
+    unrevoke: str | None,
+    command: str = "promote",
 ) -> Verdict | None:
     """The verdict of a version that robots may use; None if the ledger has changed meanwhile.
 
-    Raises like `promote`, but asks for no approvals.
+    Raises like `promote`, but asks for no approvals. `command` is what a refusal says to type, of
+    `rrf models`.
     """
     from rrf.registry import likeness, lineage_graph, loading, taints  # only here: they read much
 
@@ -106,14 +111,11 @@ def passing(
             f"it out of {taints.FILE}"
         )
     if revocation := likeness.revocation(client, ledger, versions, candidate, trainings):
-        _unrevoke(client, ledger, candidate, trainings, revocation, unrevoke)
+        _unrevoke(client, ledger, candidate, trainings, revocation, unrevoke, command)
         return None
     verdict = rules.judge(client, ledger, versions, candidate)
     tag(client, candidate, evidence.verdict_tags(verdict))
-    gate = rules.gate_of(ledger)
-    assert gate  # it has just judged
-    assert ledger.gate
-    check_promotable(candidate, verdict, gate, ledger.gate.file)
+    check_promotable(ledger, candidate, verdict)
     loading.check_files(client, candidate)
     return verdict
 
@@ -138,14 +140,15 @@ def _unrevoke(
     trainings: Sequence["tuple[Training, str]"],
     revocation: str,
     reason: str | None,
+    command: str = "promote",
 ) -> None:
     from rrf.registry import standing
 
     name, version = ledger.name, candidate.version
     if not (reason or "").strip():
         raise NotPromotedError(
-            f"'{name}' version {version} is not promoted: {revocation}; if that does not speak "
-            f"against it: rrf models promote {name} {version} --unrevoke --reason '...'"
+            f"'{name}' version {version} is not {command}d: {revocation}; if that does not speak "
+            f"against it: rrf models {command} {name} {version} --unrevoke --reason '...'"
         )
     reaching = standing.revocations(client, ledger, candidate, trainings)
     allows = [entry.hash for entry, _ in reaching if entry.model != name]

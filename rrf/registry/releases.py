@@ -72,6 +72,17 @@ class Status:
     is_superseded: bool
     """Whether a change of the champion has ended it."""
 
+    @property
+    def advice(self) -> str:
+        """What people are to type who have to decide, since the rules leave it to them; or ""."""
+        if self.decision is None or self.conclusion or self.is_superseded:
+            return ""
+        release = self.release
+        promote = f"to make it the champion: rrf models promote {release.name} {release.version}"
+        stop = f"to end its release: rrf models release {release.name} --stop --reason '...'"
+        said = {"good": [promote], "bad": [stop], "undecided": [promote, stop], "running": []}
+        return "; ".join(said[self.decision.verdict])
+
 
 def begin(name: str, version: str, shadow: bool = False, unrevoke: str | None = None) -> Entry:
     """Let a version act in a share of the episodes, or compute in all of them; returns the entry.
@@ -115,7 +126,7 @@ def begin(name: str, version: str, shadow: bool = False, unrevoke: str | None = 
                 if why := standing.barred(client, ledger, candidate):
                     raise NotPromotedError(f"{candidate} does not compute beside others: {why}")
             else:
-                verdict = promotion.passing(client, ledger, candidate, unrevoke)
+                verdict = promotion.passing(client, ledger, candidate, unrevoke, "release")
                 if verdict is None or not approvals.are_given(client, ledger, candidate, verdict):
                     continue
                 facts = {

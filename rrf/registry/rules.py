@@ -207,7 +207,9 @@ def _judge(
         if rival.version == candidate.version:
             same_states = [judged]
         if not same_states:
-            again = gate.protocol.how_to_evaluate(name, file, f"{name}/{candidate.version}")
+            extra = gate.extra_episodes(judged.episodes_per_task)
+            policy = f"{name}/{candidate.version}"
+            again = gate.protocol.how_to_evaluate(name, file, policy, extra)
             raise ValueError(
                 f"the {_ROLES[role]} of '{name}', version {rival.version}, has no evaluation on "
                 f"the {judged.episodes_per_task} initial states per task of version "
@@ -239,19 +241,25 @@ def _profiles(client: "MlflowClient", ledger: Ledger, version: Version) -> list[
     return [evaluation.profile for evaluation in loaded if evaluation.profile]
 
 
-def check_promotable(version: Version, verdict: Verdict, gate: "GateCfg", file: str) -> None:
-    """Raise NotPromotedError if a version may not become the champion. `file` is the gate's.
+def check_promotable(ledger: Ledger, version: Version, verdict: Verdict) -> None:
+    """Raise NotPromotedError if a version may not become the champion after the gate has judged it.
 
     The verdict must pass. The version's lineage must name the code and either a dataset that passed
     validation or an environment, and must be as clean as the gate demands.
     """
+    gate = gate_of(ledger)
+    assert gate  # it has just judged
+    assert ledger.gate
     if not verdict.passed:
         reasons = [reason for reason in verdict.reasons if not reason.startswith("pass")]
         if verdict.more_episodes_per_task:
-            policy = f"{version.name}/{version.version}"
-            how = gate.protocol.how_to_evaluate(version.name, file, policy)
             more = verdict.more_episodes_per_task
-            reasons.append(f"{more} more episodes per task may tell, as this says: {how}")
+            judged = _of_candidate(ledger, version, gate)
+            extra = gate.extra_episodes((judged.episodes_per_task if judged else 0) + more)
+            policy = f"{version.name}/{version.version}"
+            file = ledger.gate.file
+            how = gate.protocol.how_to_evaluate(version.name, file, policy, extra)
+            reasons.append(f"{more} more episodes per task may tell: {how}")
         raise NotPromotedError(
             f"{version} is not promoted: gate {verdict.gate} says {verdict.outcome}:\n  "
             + "\n  ".join(reasons)

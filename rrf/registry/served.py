@@ -144,7 +144,7 @@ class ServedModel:
                 self._say(status.release, problem, problem)
         if status and status.decision and status.decision.verdict != "running":
             key = f"{status.decision.verdict}{why}"
-            self._say(status.release, key, status.decision.text, why)
+            self._say(status.release, key, status.decision.text, why or status.advice)
         return status
 
     def _why_barred(self, client: "MlflowClient", ledger: Ledger, release: Release | None) -> str:

@@ -143,6 +143,10 @@ class Follower:
             cast.release is None or release is None or cast.release.hash != release.hash
         ):
             _log.warning("version %s is a canary", canary.version)
+        if cast.canary and canary is not cast.canary and cast.canary is not cast.champion:
+            _log.warning(
+                "version %s is no canary any more and gets no new episodes", cast.canary.version
+            )
         cast.canary, cast.release = canary, release
         await self._follow_shadow(release if release and release.shadow else None)
         self._metrics.acts("champion", cast.champion.version)

@@ -44,7 +44,8 @@ class Metrics:
         self.shadow = Counter("shadow", "Answers of the shadow", ["what"], **registration)
         self.shadow_difference = Gauge(
             "shadow_difference",
-            "Mean difference of the shadow's actions, in standard deviations of the training",
+            "Mean difference of the shadow's actions, in standard deviations of the champion's "
+            "training actions where its checkpoint has them, else in physical units",
             ["dimension"],
             **registration,
         )

@@ -30,6 +30,7 @@ class Shadow:
         self.player, self.release, self._metrics = player, release, metrics
         self._is_busy = False
         self.num_compared = self.num_left_out = 0
+        self._unit = "in physical units"
         self._sum_a = self._most_a = np.zeros(0)
 
     async def compare(self, content: typing.Any, champion: Player, actions: np.ndarray) -> None:
@@ -59,6 +60,8 @@ class Shadow:
         if own.shape != actions.shape:
             raise ValueError(f"it answers {list(own.shape)}, the champion {list(actions.shape)}")
         scale = 1.0 if std is None else np.maximum(std, 1e-6)
+        if std is not None:
+            self._unit = "in standard deviations of the training"
         difference_a = (np.abs(own - actions) / scale).reshape(-1, own.shape[-1]).mean(axis=0)
         if not self.num_compared:
             self._sum_a, self._most_a = np.zeros_like(difference_a), np.zeros_like(difference_a)
@@ -72,13 +75,13 @@ class Shadow:
             _log.warning("%s", self.summary())
 
     def summary(self) -> str:
-        """A line about all comparisons; differences in units of the training's deviation."""
+        """A line about all comparisons; it names the unit of the differences."""
         if not self.num_compared:
             return f"the shadow, version {self.player.version}, has computed nothing yet"
         means = ", ".join(f"{value:.2g}" for value in self._sum_a / self.num_compared)
         most = ", ".join(f"{value:.2g}" for value in self._most_a)
         return (
             f"the shadow, version {self.player.version}, differs from the champion by [{means}] "
-            f"per action dimension on average, at most [{most}], in standard deviations of the "
-            f"training, over {self.num_compared} answers; {self.num_left_out} were left out"
+            f"per action dimension on average, at most [{most}], {self._unit}, over "
+            f"{self.num_compared} answers; {self.num_left_out} were left out"
         )

@@ -102,8 +102,9 @@ def test_a_worse_canary_is_pulled_by_itself_and_revoked(pair):
     (status,) = releases.statuses(NAME)
     assert status.decision.verdict == "bad"
     assert status.conclusion.conclusion["digest"]
-    for again in (promotion.promote, releases.begin):
-        with pytest.raises(NotPromotedError, match="was stopped as a canary"):
+    for again, command in ((promotion.promote, "promote"), (releases.begin, "release")):
+        refused = rf"is not {command}d: it was stopped as a canary.*rrf models {command} {NAME} 2 "
+        with pytest.raises(NotPromotedError, match=refused):
             again(NAME, "2")
     assert releases.begin(NAME, "2", unrevoke="the gripper was loose").action == "release"
 
@@ -129,15 +130,18 @@ def test_a_good_canary_becomes_the_champion_if_the_rules_say_so(pair):
     assert decisions()[-1].action == "promote"
 
 
-def test_by_default_people_promote_what_the_outcomes_speak_for(pair):
+def test_by_default_people_promote_what_the_outcomes_speak_for(pair, caplog):
     rules(pair, RULES.replace("promote", "tell"))
     releases.begin(NAME, "2")
     report(rows(0.95, 0.9))
     assert aliases()["champion"] == "1"
     (status,) = releases.statuses(NAME)
     assert (status.decision.verdict, status.conclusion) == ("good", None)
+    assert status.advice == f"to make it the champion: rrf models promote {NAME} 2"
+    assert f"(e reached 20 in block 21); {status.advice}" in re.sub(r"k \d+", "k 21", caplog.text)
     promotion.promote(NAME, "2")
-    assert releases.statuses(NAME)[0].is_superseded
+    (status,) = releases.statuses(NAME)
+    assert (status.is_superseded, status.advice) == (True, "")
 
 
 def test_the_rules_are_those_of_the_time_when_it_began(pair):
@@ -472,6 +476,11 @@ def test_the_commands(pair, capsys):
     assert "running" in rrf("release", NAME, "--decide")
     assert "and the version is revoked" in rrf("release", NAME, "--stop", "--reason", "jitters")
     assert "stopped: jitters" in rrf("releases", NAME)
+    rules(pair, "share: 0.5\nmargin: 0.2\non_worse: tell\n")
+    rrf("release", NAME, "2", "--unrevoke", "--reason", "tightened")
+    report(rows(0.2, 0.9, 60))
+    assert f"to end its release: rrf models release {NAME} --stop" in rrf("releases", NAME)
+    rrf("release", NAME, "--stop", "--reason", "jitters")
     assert "release of version 2 ended: stopped" in " ".join(rrf("ledger", NAME).split())
     text = store.connect().get_model_version(NAME, "2").description
     assert text.startswith("Stopped as a canary: ")

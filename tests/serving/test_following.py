@@ -138,7 +138,7 @@ def test_while_the_registry_is_away_everything_stays_as_it_is(followed, caplog, 
     assert caplog.text.count("no store") == 1
 
 
-def test_a_share_of_the_episodes_gets_the_canary_to_its_end(followed):
+def test_a_share_of_the_episodes_gets_the_canary_to_its_end(followed, caplog):
     running, model = followed()
     model.now = State("1", {}, canary())
     wait_for(lambda: running.cast.canary)
@@ -150,6 +150,7 @@ def test_a_share_of_the_episodes_gets_the_canary_to_its_end(followed):
         assert acts(robot) == 2
         model.now = State("1", {}, None)  # the release is over
         wait_for(lambda: running.cast.canary is None)
+        assert "version 2 is no canary any more and gets no new episodes" in caplog.text
         assert acts(robot) == 2
         robot.end_episode(True)
         assert acts(robot) == 1

@@ -95,9 +95,20 @@ def test_a_shadow_computes_and_never_acts(shadowed, caplog):
         assert {robot.begin_episode(f"e{k}")["version"] for k in range(20)} == {"1"}
         wait_for(lambda: acts(robot) == 1 and shadow.num_compared >= 3)
     assert "by [2, 1, 0.5] per action dimension on average" in shadow.summary()
+    assert ", in standard deviations of the training, over " in shadow.summary()
     model.now = State("1", {}, None)
     wait_for(lambda: running.cast.shadow is None)
     assert "the shadow, version 2, differs from the champion" in caplog.text
+
+
+def test_a_shadow_without_statistics_of_actions_differs_in_physical_units(shadowed):
+    running = shadowed(Model())
+    shadow = wait_for(lambda: running.cast.shadow)
+    with PolicyClient(running.url) as robot:
+        wait_for(lambda: acts(robot) == 1 and shadow.num_compared >= 1)
+    assert "by [1, 1, 1] per action dimension on average, at most [1, 1, 1], in physical units" in (
+        shadow.summary()
+    )
 
 
 def test_a_shadow_that_fails_or_is_slow_harms_nobody(shadowed):

@@ -166,6 +166,10 @@ class GateCfg(Cfg):
         """The last look, counted from 0, that this many episodes are enough for."""
         return max(0, sum(look <= episodes_per_task for look in self.looks) - 1)
 
+    def extra_episodes(self, episodes_per_task: int) -> int:
+        """What `--extra-episodes` must be for this many: without it the first look is played."""
+        return max(0, episodes_per_task - max(self.protocol.episodes_per_task, self.looks[0]))
+
     def check_evaluation(self, evaluation: Evaluation, who: str) -> None:
         """Raise ValueError if an evaluation is incomplete, or not under the gate's protocol.
 

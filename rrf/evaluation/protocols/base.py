@@ -146,15 +146,17 @@ class BaseProtocolCfg(Cfg):
         config."""
         raise NotImplementedError
 
-    def how_to_evaluate(self, model: str, gate: str, policy: str) -> str:
+    def how_to_evaluate(self, model: str, gate: str, policy: str, extra_episodes: int = 0) -> str:
         """How a user makes an evaluation under this protocol that a promotion of `model` takes.
 
         Args:
             model: The registered model.
             gate: The file of its gate.
             policy: What is evaluated, e.g. CHECKPOINT or NAME/3.
+            extra_episodes: How many per task besides those of the gate's first look.
         """
-        return f"rrf eval {policy} --gate {gate} --register {model}"
+        extra = f" --extra-episodes {extra_episodes}" if extra_episodes else ""
+        return f"rrf eval {policy} --gate {gate} --register {model}{extra}"
 
     def source(self) -> str:
         """Digest of all code that a result depends on. A result is reused only if it matches."""

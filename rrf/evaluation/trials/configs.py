@@ -122,7 +122,7 @@ class TrialProtocolCfg(BaseProtocolCfg):
         if kind not in KINDS:
             super().check_kind(kind, what)
 
-    def how_to_evaluate(self, model: str, gate: str, policy: str) -> str:
+    def how_to_evaluate(self, model: str, gate: str, policy: str, extra_episodes: int = 0) -> str:
         return (
             f"a trial on the robot with {policy} as an arm: rrf trial new configs/trials/FILE.yaml"
             ", rrf trial serve NAME, rrf trial submit NAME"
