@@ -25,9 +25,11 @@ class Lookup:
         kind: str,
         targets: dict[str, str] | None = None,
         aliases: Mapping[str, str] | None = None,
+        own: str = "",
     ):
-        """`aliases` are other names for some of the names."""
-        self.kind = kind
+        """`aliases` are other names for some of the names; `own` says how users add one, for the
+        error of an unknown name."""
+        self.kind, self._own = kind, f"; {own}" if own else ""
         self._targets = dict(targets or {})
         self.aliases = dict(aliases or {})
 
@@ -42,7 +44,7 @@ class Lookup:
         name = self.aliases.get(name, name)
         if name not in self._targets:
             near = did_you_mean(name, {**self._targets, **self.aliases})
-            raise ValueError(f"no {self.kind} '{name}'{near}")
+            raise ValueError(f"no {self.kind} '{name}'{near}{self._own}")
         return locate(self._targets[name])
 
     def name_of(self, object_type: type) -> str:

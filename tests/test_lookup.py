@@ -16,6 +16,14 @@ def test_an_unknown_name_suggests_the_closest():
         Lookup("simulator", {"metaworld": "json:loads"}).get("metawrld")
 
 
+def test_an_unknown_environment_says_how_one_of_the_users_is_made_known():
+    from rrf.envs import ENVS
+
+    said = "simpler; one of your own: --import MODULE, in flows a plugin .*'rrf.plugins'"
+    with pytest.raises(ValueError, match=said):
+        ENVS.get("toy")
+
+
 def test_an_alias_gives_the_object_of_its_name_and_is_suggested():
     table = Lookup("thing", {"a-long-name": "json:loads"}, {"other_name": "a-long-name"})
     assert table.get("other_name")("[1]") == [1]

@@ -2,7 +2,7 @@
 `rrf.envs.control_env` for states), with renderers, worker processes and demonstrations.
 """
 
-from rrf.lookup import Lookup, lazy_attributes
+from rrf.lookup import PLUGIN_GROUP, Lookup, lazy_attributes
 
 ENVS = Lookup(
     "environment",
@@ -23,6 +23,7 @@ ENVS = Lookup(
         "robotwin": "rrf.envs.robotwin.configs:RobotwinCfg",
         "simpler": "rrf.envs.maniskill.bridge_configs:BridgeCfg",
     },
+    own=f"one of your own: --import MODULE, in flows a plugin (an entry point '{PLUGIN_GROUP}')",
 )
 """Environment name -> its config class."""
 
