@@ -80,8 +80,9 @@ def nightly_benchmark(
     folder = run_evaluation(champion.reference, protocol, out=str(out))
     run_id = record(model, champion.version, folder, night)
     if alarms := compare(model, run_id, folder):
+        which = f"by which commit: rrf nightly bisect {model}"
         how = f"acknowledge it with: rrf nightly ack {model} --reason '...'"
-        raise RuntimeError("; ".join([*alarms, how]))
+        raise RuntimeError("; ".join([*alarms, which, how]))
     success = str(Evaluation.load(folder).overall)
     said = f"version {champion.version}: {success}, no alarm"
     return completed(said, {"version": champion.version, "success": success})

@@ -135,7 +135,10 @@ def _tell(series: "Series", details: bool) -> None:
     for alarm in series.alarms:
         typer.secho(f"{series.title}, {alarm}", fg="red")
     if series.is_red:
-        typer.echo(f"acknowledge it with: rrf nightly ack {series.model} --reason '...'")
+        typer.echo(
+            f"by which commit: rrf nightly bisect {series.model}; acknowledge it with: rrf nightly "
+            f"ack {series.model} --reason '...'"
+        )
     if details:
         from rrf.registry import night_changes
 

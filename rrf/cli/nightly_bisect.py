@@ -1,6 +1,7 @@
 """`rrf nightly bisect`: which commit made a champion worse, or training slower."""
 
 import contextlib
+import functools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -96,7 +97,7 @@ def _prepared(
         typer.echo(f"bad: {described(repository, listed[-1])}; {len(listed)} commits to suspect")
         if not speed:
             _bring(model, protocol, folder)
-        tree = Worktree(repository, folder / "worktree")
+        tree = Worktree(repository, folder / "worktree", functools.partial(typer.echo, err=True))
         try:
             yield repository, tree, folder, first, listed
         finally:

@@ -4,7 +4,7 @@ import contextlib
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rrf import atomic, processes
@@ -19,10 +19,13 @@ class Worktree:
     Args:
         repository: The repository, which is not changed.
         folder: Where the worktree is made; what lies there belongs to it.
+        say: Told what begins to run, which may take minutes.
     """
 
-    def __init__(self, repository: Path, folder: Path):
-        self._repository, self.path = repository, folder
+    def __init__(
+        self, repository: Path, folder: Path, say: Callable[[str], None] = lambda line: None
+    ):
+        self._repository, self.path, self._say = repository, folder, say
 
     def run(self, commit: str, log: Path, *words: str | Path) -> None:
         """Run `python -m rrf WORDS` with the code of a commit, in this Python environment.
@@ -30,6 +33,7 @@ class Worktree:
         Raises:
             NotRunError: If the command fails; `log` has its output.
         """
+        self._say(f"running rrf {words[0]} with the code of {commit[:8]}; its output: {log}")
         self._check_out(commit)
         command = [sys.executable, "-m", "rrf", *map(str, words)]
         environment = {"PYTHONPATH": str(self.path), "RRF_HOME": str(self.path)}

@@ -140,21 +140,23 @@ def test_the_commits_between_two_are_those_after_the_first(repository):
 
 
 def test_a_worktree_runs_the_code_of_each_commit_whatever_was_left_in_it(repository, tmp_path):
-    tree, log = Worktree(repository, tmp_path / "tree"), tmp_path / "log"
+    said, log = [], tmp_path / "log"
+    tree = Worktree(repository, tmp_path / "tree", said.append)
     before = git(repository, "status", "--porcelain")
-    tree.run("main", log)
+    tree.run("main", log, "eval")
+    assert said == [f"running rrf eval with the code of main; its output: {log}"]
     (tree.path / "rrf/__main__.py").write_text("left by a killed process")
     (tree.path / "more").mkdir()
-    tree.run("HEAD~3", log)
+    tree.run("HEAD~3", log, "eval")
     assert not (tree.path / "more").exists()
     (tree.path / ".git").unlink()  # killed while git made it
-    tree.run("side", log)
+    tree.run("side", log, "eval")
     assert log.read_text().split() == ["number", "3", "number", "0", "number", "9"]
     broken = repository / "rrf/__main__.py"
     broken.write_text("raise SystemExit('no simulator')")
     git(repository, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qam", "broken")
     with pytest.raises(NotRunError, match=r"it cannot be run \(no simulator\); see .*log"):
-        tree.run("main", log)
+        tree.run("main", log, "eval")
     tree.remove()
     assert not tree.path.exists()
     assert git(repository, "worktree", "list").count("\n") == 0
@@ -170,7 +172,7 @@ def test_hooks_of_the_repository_are_not_run(repository, tmp_path):
     subprocess.run(["git", "checkout", "-q", "side"], cwd=repository, check=True)
     assert (tmp_path / "ran").exists()
     (tmp_path / "ran").unlink()
-    Worktree(repository, tmp_path / "tree").run("main", tmp_path / "log")
+    Worktree(repository, tmp_path / "tree").run("main", tmp_path / "log", "eval")
     assert not (tmp_path / "ran").exists()
 
 
