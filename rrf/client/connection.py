@@ -185,7 +185,9 @@ class PolicyClient:
         After an error, say it again: the server counts it once.
 
         Args:
-            success: Whether the task was solved; None if nobody can tell, which counts as not.
+            success: Whether the task was solved; None if nobody can tell, which counts as not. If
+                the log says that an operator acted, the server is told that the policy has not
+                solved it; the log keeps the outcome.
             reason: A line about it, at most 1024 characters.
             guards: How often the robot's own guard has stopped it.
 
@@ -198,6 +200,9 @@ class PolicyClient:
             self.log.end(outcome, reason)
         if not self.episode:
             return
+        if success and self.log is not None and self.log.is_corrected:
+            success = False
+            reason = "; ".join(filter(None, ("an operator corrected it", reason)))[:1024]
         end = {"id": self.episode["id"], "success": success, "reason": reason, "guards": guards}
         self._exchange({EPISODE_END: end})
         self.episode = {}

@@ -30,7 +30,7 @@ import numpy as np
 
 from rrf import atomic, formats
 from rrf.data import episode_log, log_records
-from rrf.data.episode_log import BEGIN, END, EVENT, POLICY, STEP, Summary
+from rrf.data.episode_log import BEGIN, END, EVENT, OPERATOR, POLICY, STEP, Summary
 
 SYNC_S = 0.5
 _MAX_WAITING_BYTES = 256 << 20
@@ -61,6 +61,8 @@ class EpisodeLogger:
         """Why the running episode is not logged any further; "" while it is."""
         self.episode: str | None = None
         """The id of the running episode."""
+        self.is_corrected = False
+        """Whether an operator has acted in the episode that began last."""
         self._said = ""
         self._queue: queue.SimpleQueue = queue.SimpleQueue()
         self._waiting, self._lock = 0, threading.Lock()
@@ -123,6 +125,7 @@ class EpisodeLogger:
         log_records.pack_record(record)  # plain data, or ValueError before anything is begun
         Summary("begin").add(record)
         self.episode, self.problem, self._next = name, "", 0
+        self.is_corrected = False
         self._began_s, self._by, self._latency_s = time.monotonic(), POLICY, None
         self._put(record)
         return name
@@ -149,6 +152,7 @@ class EpisodeLogger:
         """
         if self.episode is None:
             raise ValueError("no episode was begun: call begin")
+        self.is_corrected |= by == OPERATOR
         if self.problem:
             return
         record = {
