@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rrf import atomic, workspace
+from rrf.config import first_error
 from rrf.evaluation.gates.decision import Rival, decide
 from rrf.evaluation.gates.verdicts import Verdict
 from rrf.evaluation.results import Evaluation
@@ -70,10 +71,10 @@ def gate_of(ledger: Ledger) -> "GateCfg | None":
             return GateCfg.from_dict(recorded.config)
         error = f"its hash is {digest[:12]}, not {recorded.hash[:12]}"
     except ValueError as problem:
-        error = str(problem)
+        error = first_error(problem)
     raise ValueError(
-        f"the gate on record for '{ledger.name}', {recorded.file}, cannot be read ({error}); "
-        f"record it again: rrf models gate {ledger.name} FILE --reason '...'"
+        f"the gate on record for '{ledger.name}', {recorded.file}, cannot be read ({error}); if it "
+        f"has to be another one: rrf models gate {ledger.name} FILE --reason '...'"
     )
 
 

@@ -70,6 +70,8 @@ def test_a_tutorial_does_what_it_says(tutorial, clone):
     for line in PROMISED[tutorial]:
         assert line in shown, f"{page.name} does not promise: {line}"
         assert line in printed, printed[-3000:]
+    if tutorial == "own-data":
+        assert "uncommitted false" in said(clone, "rrf models lineage toy@champion")
 
 
 def without_numbers(line: str) -> str:

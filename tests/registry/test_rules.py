@@ -2,14 +2,17 @@
 
 import dataclasses
 import json
+import types
 
 import pytest
 
+from rrf import atomic
 from rrf.evaluation.protocols.files import parse_protocol
 from rrf.evaluation.results import Evaluation
 from rrf.registry import changes, promotion, registration, rules, versions
+from rrf.registry.entries import ModelGate
 from rrf.registry.lineage_sources import collect_lineage
-from tests.registry.conftest import make_checkpoint, make_evaluation, register, write_gate
+from tests.registry.conftest import GATE, make_checkpoint, make_evaluation, register, write_gate
 
 NAME = "policy"
 
@@ -228,3 +231,13 @@ def test_a_gate_that_rrf_ships_is_recorded_by_the_name_that_every_workspace_know
     gate = rules.model_gate("configs/gates/pendulum.yaml")
     assert gate.file == "configs/gates/pendulum.yaml"
     assert not (home / gate.file).exists()
+
+
+def test_a_gate_whose_simulator_is_not_imported_says_so_in_one_line():
+    config = GATE.to_dict()
+    config["protocol"]["env"] = "of-mine"
+    recorded = ModelGate("configs/gates/g.yaml", atomic.digest_of(config), config)
+    with pytest.raises(ValueError, match=r"no environment 'of-mine'.*; if it has to be") as error:
+        rules.gate_of(types.SimpleNamespace(name=NAME, gate=recorded))
+    assert "one of your own: --import MODULE" in str(error.value)
+    assert "\n" not in str(error.value)
