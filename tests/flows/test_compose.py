@@ -17,6 +17,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.client import connect
+from websockets.typing import Subprotocol
 
 from rrf.client.connection import PolicyClient, ServerUnreachableError
 from tests.flows import engine
@@ -209,6 +212,25 @@ def test_from_outside_everything_asks_for_the_login_and_speaks_tls(stack):
             stack.ask(address, login="rrf:guess")
         with pytest.raises((urllib.error.URLError, ssl.SSLError, OSError)):
             urllib.request.urlopen(f"http://localhost:{address}", timeout=30)
+
+
+@pytest.mark.slow
+def test_events_and_logs_are_streamed_to_who_knows_the_login(stack):
+    """Prefect's clients send it in the first message, not with the request."""
+
+    def answer(stream: str, login: str) -> str:
+        address = f"wss://localhost:8443/api/{stream}/out"
+        with connect(address, ssl=stack.tls, subprotocols=[Subprotocol("prefect")]) as socket:
+            socket.send(json.dumps({"type": "auth", "token": login}))
+            return json.loads(socket.recv(timeout=60))["type"]
+
+    for stream in ("events", "logs"):
+        stack.asked("8443/api/version")
+        assert answer(stream, stack.secret("login")) == "auth_success"
+        with pytest.raises(ConnectionClosed, match="1008"):
+            answer(stream, "rrf:guess")
+        with pytest.raises(urllib.error.HTTPError, match="401"):
+            stack.ask(f"8443/api/{stream}/out", login="rrf:guess")
 
 
 @pytest.mark.slow
