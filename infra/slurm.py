@@ -47,11 +47,13 @@ from prefect.client.schemas.filters import (
 )
 from prefect.client.schemas.objects import FlowRun, State, StateType
 from prefect.exceptions import ObjectNotFound
+from prefect.settings import PREFECT_API_URL
 from prefect.states import Cancelled, Crashed, Pending
 
 from flows.leftovers import server_time
-from rrf import workspace
+from rrf import service_guard, workspace
 from rrf.config import Cfg, configclass, first_error
+from rrf.prefect_plugin import refusal
 
 POOL, TYPE = "slurm", "rrf-slurm"
 QUEUED = "Queued"
@@ -262,14 +264,19 @@ def work() -> None:
             f"{', '.join(missing)}: not installed; start this on a machine from which jobs are "
             "submitted (on Debian and Ubuntu: apt install slurm-client)"
         )
-    cfg = load()
-    create_pool()
-    log.info("submits the runs of pool '%s' of %s", POOL, workspace.home())
+    cfg, is_ready = load(), False
+    service_guard.certificates(service_guard.PREFECT_CERTIFICATES)
     while True:
         try:
+            if not is_ready:
+                create_pool()
+                log.info("submits the runs of pool '%s' of %s", POOL, workspace.home())
+                is_ready = True
             with get_client(sync_client=True) as client:
                 poll(client, cfg)
-        except (httpx.HTTPError, OSError) as error:
+        except httpx.HTTPError as error:
+            log.warning("looks again: %s", refusal(error, PREFECT_API_URL.value()))
+        except OSError as error:
             log.warning("looks again: %s", workspace.shown_uri(str(error)))
         time.sleep(cfg.poll_s)
 

@@ -12,9 +12,12 @@ import sys
 import threading
 import time
 
+import httpx
+
 from flows import leftovers, slots
 from infra import deployments
-from rrf import workspace
+from rrf import service_guard, workspace
+from rrf.prefect_plugin import refusal
 
 LIMIT = "RRF_WORKER_LIMIT"
 _LOOK_S = 15.0
@@ -45,7 +48,8 @@ def main() -> None:
     """Become the worker.
 
     Raises:
-        ValueError: If a variable is wrong, or none names the server.
+        ValueError: If a variable is wrong, none names the server, or it does not answer.
+        OSError: If there is no such file of certificates.
     """
     parser = argparse.ArgumentParser("python -m infra.worker", description=main.__doc__)
     parser.add_argument(
@@ -56,7 +60,11 @@ def main() -> None:
         raise ValueError("which server? type: export PREFECT_API_URL=http://HOST:4200/api")
     start = ["prefect", "worker", "start", "--pool", deployments.POOL, "--type", "process"]
     sys.argv = [*start, "--limit", str(limit(spare)), "--name", slots.machine()]
-    slots.create(slots.gpu_limit(), slots.num_gpus())
+    service_guard.certificates(service_guard.PREFECT_CERTIFICATES)
+    try:
+        slots.create(slots.gpu_limit(), slots.num_gpus())
+    except httpx.HTTPError as error:
+        raise ValueError(refusal(error, os.environ["PREFECT_API_URL"])) from error
     home = str(workspace.home())
     os.environ.update({"RRF_HOME": home, "PYTHONPATH": home, slots.MACHINE: slots.machine()})
     os.chdir(home)
@@ -67,5 +75,5 @@ def main() -> None:
 if __name__ == "__main__":
     try:
         main()
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         raise SystemExit(str(error)) from None

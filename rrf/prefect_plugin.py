@@ -111,6 +111,19 @@ def resume(flow_run_id: str) -> bool:
     return False
 
 
+def refusal(error: Exception, url: str) -> str:
+    """What to type if Prefect's server at `url` does not answer a client, or refuses it."""
+    import httpx
+
+    what = service_guard.hint(str(error), service_guard.PREFECT_CERTIFICATES)
+    if isinstance(error, httpx.HTTPStatusError):
+        what = what or str(error)
+    url = workspace.shown_uri(url)
+    if what:
+        return f"the Prefect server at {url}: {what}"
+    return f"no Prefect server answers at {url}; start it with `rrf services up`"
+
+
 def _share_connected() -> None:
     """Let what one HTTP client knows, that there is a server, be known to all of this process."""
     from prefect.client.base import PrefectHttpxAsyncClient, PrefectHttpxSyncClient
@@ -142,15 +155,12 @@ def _with_bare_names(method):
             if "/" in name:
                 return await method(self, name)
             return await _read_bare(self, name)
-        except (httpx.ConnectError, httpx.ConnectTimeout):
-            _fail(f"no Prefect server answers at {self.api_url}; start it with `rrf services up`")
+        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+            _fail(refusal(error, str(self.api_url)))
         except httpx.HTTPStatusError as error:
             if error.response.status_code != 401:
                 raise
-            _fail(
-                f"the Prefect server at {self.api_url} asks for a login; type: "
-                "export PREFECT_API_AUTH_STRING=USER:PASSWORD (of a workspace, it is in .rrf/login)"
-            )
+            _fail(refusal(error, str(self.api_url)))
 
     return read_deployment_by_name
 

@@ -23,6 +23,7 @@ import contextlib
 import hmac
 import http.client
 import os
+import re
 import secrets
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
@@ -105,6 +106,37 @@ def certificates(variable: str) -> ssl.SSLContext | None:
     if file and not Path(file).is_file():
         raise FileNotFoundError(f"{variable} names {file}, and there is no such file")
     return ssl.create_default_context(cafile=file) if file else None
+
+
+def hint(error: str, variable: str) -> str:
+    """What to type if `error` is about the certificate or the login of the server whose
+    certificates `variable` names; empty for other errors."""
+    if "certificate verify failed" in error:
+        return f"name the file that vouches for its certificate; type: export {variable}=FILE"
+    if not re.search(r"\b401\b", error):
+        return ""
+    if variable == MLFLOW_CERTIFICATES:
+        return "check MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD"
+    return (
+        "it asks for a login; type: export PREFECT_API_AUTH_STRING=USER:PASSWORD (of a workspace, "
+        "it is in .rrf/login)"
+    )
+
+
+def authorization(name: str) -> dict[str, str]:
+    """The header with the login that the environment has for the server `prefect` or `mlflow`; it
+    is empty where there is none."""
+    if name == "prefect":
+        _, user, password = workspace.split_login(os.environ.get("PREFECT_API_URL") or "")
+        known = f"{user}:{password}" if user else os.environ.get("PREFECT_API_AUTH_STRING")
+    else:
+        if token := os.environ.get("MLFLOW_TRACKING_TOKEN"):
+            return {"Authorization": f"Bearer {token}"}
+        workspace.tracking_uri()  # moves a login in the address to the variables
+        user = os.environ.get("MLFLOW_TRACKING_USERNAME")
+        known = user and f"{user}:{os.environ.get('MLFLOW_TRACKING_PASSWORD', '')}"
+    coded = known and base64.b64encode(known.encode()).decode()
+    return {"Authorization": f"Basic {coded}"} if coded else {}
 
 
 def give_mlflow_login(uri: str) -> None:

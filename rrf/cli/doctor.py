@@ -172,13 +172,16 @@ def server(what: str, name: str, path: str) -> tuple[str, str, str]:
     }[name]
     try:
         known = service_guard.certificates(variable)
-        with urllib.request.urlopen(f"{address}{path}", timeout=5, context=known) as answer:
+        login = {} if is_own else service_guard.authorization(name)
+        question = urllib.request.Request(f"{address}{path}", headers=login)
+        with urllib.request.urlopen(question, timeout=5, context=known) as answer:
             return _OK, what, f"{address} answers {answer.status}"
     except service_guard.NO_ANSWER as error:
         if is_own:
             return _WARN, what, f"port {port} is used by something else ({error}); choose another"
-        variable = {"prefect": "PREFECT_API_URL", "mlflow": "MLFLOW_TRACKING_URI"}[name]
-        return _WARN, what, f"{address} of {variable} does not answer ({error})"
+        of = {"prefect": "PREFECT_API_URL", "mlflow": "MLFLOW_TRACKING_URI"}[name]
+        hint = service_guard.hint(str(error), variable)
+        return _WARN, what, f"{address} of {of} does not answer ({error}{hint and f'; {hint}'})"
 
 
 def report_policy(preset: str, overrides: Sequence[str], batch_size: int | None) -> None:

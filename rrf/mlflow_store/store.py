@@ -45,6 +45,8 @@ _LOGIN = (
     "MLFLOW_TRACKING_PASSWORD"
 )
 _HINTS = {
+    "certificate verify failed": "name the file that vouches for it; type: export "
+    f"{service_guard.MLFLOW_CERTIFICATES}=FILE",
     "is locked": "another process writes to it or holds it: wait, or end that process, then repeat",
     "readonly": "you may not write there; change that with: chmod -R u+w .rrf",
     "read-only": "you may not write there; change that with: chmod -R u+w .rrf",

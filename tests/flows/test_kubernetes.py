@@ -83,6 +83,10 @@ def test_who_asks_for_a_run_chooses_nothing_of_its_job(template):
         "properties": {},
         "additionalProperties": False,
     }
+    (worker,) = (one for one in documents("flows.yaml") if one["kind"] == "Deployment")
+    (container,) = worker["spec"]["template"]["spec"]["containers"]
+    # A worker that comes before the pool would make one of Prefect's own template.
+    assert "--no-create-pool-if-not-found" in container["command"]
 
 
 @pytest.mark.slow
