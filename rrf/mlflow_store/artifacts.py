@@ -86,4 +86,7 @@ def repository(
         tracking_uri = mlflow.get_tracking_uri()
     tracking_uri = tracking_uri or workspace.tracking_uri()
     os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
+    # A server whose bucket could sign addresses sends clients there, where only it may reach it.
+    for direction in ("UPLOAD", "DOWNLOAD"):
+        os.environ.setdefault(f"MLFLOW_ENABLE_PROXY_MULTIPART_{direction}", "false")
     return get_artifact_repository(resolve(artifact_uri, tracking_uri), tracking_uri, registry_uri)

@@ -9,6 +9,7 @@ import shutil
 import signal
 import ssl
 import subprocess
+import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -83,6 +84,18 @@ class Stack:
 
     def docker(self, *words: str, check: bool = True) -> str:
         return engine.run(self.env, "docker", *words, check=check)
+
+    def run_outside(self, *words) -> str:
+        """Output of a command of rrf on another machine, which reaches what the proxy shows."""
+        user, _, password = self.secret("login").partition(":")
+        servers = {
+            "RRF_HOME": str(self.faults),
+            "MLFLOW_TRACKING_URI": "https://localhost:8444",
+            "MLFLOW_TRACKING_USERNAME": user,
+            "MLFLOW_TRACKING_PASSWORD": password,
+            "MLFLOW_TRACKING_SERVER_CERT_PATH": str(self.secrets / "tls_certificate"),
+        }
+        return engine.run(self.env | servers, sys.executable, "-m", "rrf.cli", *words)
 
     def maintain(self, *words: str) -> str:
         return self.compose("run", "--rm", "maintenance", *words)
@@ -276,6 +289,8 @@ def test_a_champion_is_made_while_everything_is_killed_and_is_restored_elsewhere
     assert "aliases and ledgers agree" in " ".join(stack.maintain("rrf", "doctor").split())
     ledger = stack.ledger("balance")
     assert " ".join(ledger).count("version 1 promoted") == 1
+
+    stack.run_outside("models", "fetch", "balance@champion", "--out", stack.faults / "policy")
 
     bin_ = "/usr/lib/postgresql/15/bin"
     stored = [stack.compose("exec", "-T", "database", f"{bin_}/pg_dumpall", "-h", "/tmp").encode()]

@@ -2,13 +2,16 @@
 
 import base64
 import contextlib
+import http.server
 import os
 import shutil
+import threading
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from mlflow.store.artifact.mlflow_artifacts_repo import MlflowArtifactsRepository
 
 from infra import ports, services
 from rrf import service_guard, service_records
@@ -63,6 +66,40 @@ def model(home, run_id) -> str:
     version, _ = register(home, "policy", run_id, seed=1, solved=18)
     promotion.promote("policy", version)
     return version
+
+
+def test_a_client_is_not_sent_to_the_bucket_of_a_server(monkeypatch, tmp_path):
+    """Where only the server may reach it, as in infra/compose.yaml."""
+
+    class Server(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            asked.append(self.path)
+            signs = b'{"multipart_uploads_enabled": true, "multipart_downloads_enabled": true}'
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(signs if "server-info" in self.path else b"content")
+
+        def log_message(self, *_):
+            pass
+
+    for direction in ("UPLOAD", "DOWNLOAD"):
+        monkeypatch.delenv(f"MLFLOW_ENABLE_PROXY_MULTIPART_{direction}", raising=False)
+    asked: list[str] = []
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Server)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    uri = f"http://127.0.0.1:{server.server_port}"
+    try:
+        repository = artifacts.repository("rrf-artifacts:/1/run", uri)
+        assert isinstance(repository, MlflowArtifactsRepository)
+        assert not repository._is_multipart_upload_enabled()
+        repository._download_file("weights", str(tmp_path / "weights"))
+        assert (tmp_path / "weights").read_bytes() == b"content"
+        assert asked == ["/api/2.0/mlflow-artifacts/artifacts/1/run/weights"]
+        monkeypatch.setenv("MLFLOW_ENABLE_PROXY_MULTIPART_UPLOAD", "true")
+        assert artifacts.repository("rrf-artifacts:/1/run", uri)._is_multipart_upload_enabled()
+    finally:
+        server.shutdown()
+        server.server_close()
 
 
 @pytest.mark.slow
