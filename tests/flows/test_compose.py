@@ -48,6 +48,12 @@ def test_nothing_but_the_proxy_has_ports_or_a_way_out():
     assert all(file.startswith("${RRF_SECRETS:-/etc/rrf/secrets}/") for file in files)
 
 
+def test_mlflows_server_looks_at_the_tables_before_it_begins():
+    text = (ROOT / "infra/images/entry").read_text()
+    server = text.partition("mlflow-server)")[2].partition(";;")[0]
+    assert 0 < server.index("check_tables(") < server.index("exec python -m mlflow server")
+
+
 class Stack:
     """The running stack, and what its users outside see of it."""
 
