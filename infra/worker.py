@@ -13,6 +13,9 @@ import threading
 import time
 
 import httpx
+from prefect.client.schemas.objects import FlowRun
+from prefect.client.schemas.responses import WorkerFlowRunResponse
+from prefect.workers.base import BaseWorker
 
 from flows import leftovers, slots
 from infra import deployments
@@ -44,6 +47,25 @@ def watch(silent_s: float) -> None:
         time.sleep(_LOOK_S)
 
 
+def resume_after_the_process() -> None:
+    """Let a run that is resumed before its suspended process has ended wait until then.
+
+    Prefect's worker (3.8) would end with "this borrower is already holding one of this
+    CapacityLimiter's tokens", and all its runs with it.
+    """
+    submit = BaseWorker._submit_scheduled_flow_runs
+
+    async def submit_others(
+        self: BaseWorker, flow_run_response: list[WorkerFlowRunResponse]
+    ) -> list[FlowRun]:
+        running = self._limiter.statistics().borrowers if self._limiter else ()
+        return await submit(
+            self, [each for each in flow_run_response if each.flow_run.id not in running]
+        )
+
+    BaseWorker._submit_scheduled_flow_runs = submit_others
+
+
 def main() -> None:
     """Become the worker.
 
@@ -69,6 +91,7 @@ def main() -> None:
     os.environ.update({"RRF_HOME": home, "PYTHONPATH": home, slots.MACHINE: slots.machine()})
     os.chdir(home)
     threading.Thread(target=watch, args=(deployments.SILENT_S,), daemon=True).start()
+    resume_after_the_process()
     runpy.run_module("prefect", run_name="__main__")
 
 
