@@ -24,6 +24,7 @@ from flows.promote import ModelName
 from flows.steps import step
 from flows.this_run import completed, this_run
 from rrf import atomic, workspace
+from rrf.evaluation.nightly.series import after_an_alarm
 from rrf.evaluation.results import Evaluation
 from rrf.registry import links, night_record
 from rrf.registry.nights import series_with
@@ -80,9 +81,7 @@ def nightly_benchmark(
     folder = run_evaluation(champion.reference, protocol, out=str(out))
     run_id = record(model, champion.version, folder, night)
     if alarms := compare(model, run_id, folder):
-        which = f"by which commit: rrf nightly bisect {model}"
-        how = f"acknowledge it with: rrf nightly ack {model} --reason '...'"
-        raise RuntimeError("; ".join([*alarms, which, how]))
+        raise RuntimeError("; ".join([*alarms, after_an_alarm(model)]))
     success = str(Evaluation.load(folder).overall)
     said = f"version {champion.version}: {success}, no alarm"
     return completed(said, {"version": champion.version, "success": success})

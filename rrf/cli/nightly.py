@@ -132,13 +132,12 @@ def _row(series: "Series") -> tuple[str, ...]:
 
 
 def _tell(series: "Series", details: bool) -> None:
+    from rrf.evaluation.nightly.series import after_an_alarm
+
     for alarm in series.alarms:
         typer.secho(f"{series.title}, {alarm}", fg="red")
     if series.is_red:
-        typer.echo(
-            f"by which commit: rrf nightly bisect {series.model}; acknowledge it with: rrf nightly "
-            f"ack {series.model} --reason '...'"
-        )
+        typer.echo(after_an_alarm(series.model))
     if details:
         from rrf.registry import night_changes
 

@@ -199,3 +199,11 @@ def _paired(name: str, count: Count, level: float) -> list[str]:
         f"{name}: {count.losses} episodes lost and {count.wins} won since the reference (p "
         f"{p_value:.2g}, an alarm up to {level:.2g})"
     ]
+
+
+def after_an_alarm(model: str) -> str:
+    """What to type after an alarm about the champion of `model`."""
+    return (
+        f"by which commit: rrf nightly bisect {model}; acknowledge it with: rrf nightly ack "
+        f"{model} --reason '...'"
+    )
