@@ -1,21 +1,21 @@
-"""`python -m flows.fitting PRESET GATE MODEL [OVERRIDES]`: check before the training what the end
-of `train-locomotion` would refuse.
+"""Check before the training what the end of a flow would refuse.
 
-This is a separate program because simulators and torch take a gigabyte of memory, which the flow
-would keep.
+`python -m flows.fitting PRESET GATE MODEL [OVERRIDES]` does so for `train-locomotion`. This is a
+separate program because simulators and torch take a gigabyte of memory, which the flow would keep.
 """
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from rrf import workspace
 from rrf.config import first_error
 from rrf.evaluation.gates.gate import load_gate
+from rrf.lineage import Lineage
 from rrf.lookup import load_plugins
 from rrf.presets import resolve
 from rrf.registry import registration
-from rrf.registry.lineage_sources import environment_lineage
-from rrf.runners.checkpoints.deployable import CONTROL, described
+from rrf.registry.lineage_sources import commit, environment_lineage
+from rrf.runners.checkpoints.deployable import CONTROL, VLA, described
 from rrf.runners.configs import RunnerCfg
 
 
@@ -41,12 +41,51 @@ def check(preset: str, gate: str, model: str, overrides: Iterable[str] = ()) -> 
     lineage = environment_lineage(cfg.to_dict()["env"])
     registration.check_task(model, lineage)
     check_tracked(cfg)
-    if lineage.git_revision is None:
-        raise ValueError(
-            f"{workspace.home()} is not a git repository with a commit, but a promotion needs one; "
-            "run `git commit`"
-        )
+    check_committed()
     protocol.build().check_training(cfg)
+
+
+def check_stage(stage: str, target: str, overrides: Iterable[str], kind: str) -> RunnerCfg:
+    """The config of one of the trainings of a flow.
+
+    Args:
+        stage: Its name in the flow.
+        target: Preset or training file.
+        overrides: "path=value" words.
+        kind: Of the policies that the stage trains.
+
+    Raises:
+        ValueError: If it cannot be read, trains another kind of policy, or could not be registered.
+    """
+    try:
+        cfg = resolve(target, overrides)
+        check_tracked(cfg)
+    except ValueError as error:
+        raise ValueError(f"{stage}: {first_error(error)}") from error
+    if cfg.policy_kind != kind:
+        raise ValueError(
+            f"{stage} is {target}, which trains {described(cfg.policy_kind)}; give one that trains "
+            f"{described(kind)}"
+        )
+    return cfg
+
+
+def check_vla(gate: str, trained: Mapping[str, tuple[str, Iterable[str]]], model: str) -> None:
+    """Check that policies that see images can be trained in stages, and the last one be evaluated
+    and registered.
+
+    Args:
+        gate: File in configs/gates/.
+        trained: Stage -> its preset or file, and "path=value" words, in order.
+        model: Name of the model in the registry.
+
+    Raises:
+        ValueError: As `check`.
+    """
+    cfgs = [check_stage(stage, *of, VLA) for stage, of in trained.items()]
+    load_gate(gate).protocol.build().check_training(cfgs[-1])
+    registration.check_task(model, Lineage())
+    check_committed()
 
 
 def check_tracked(cfg: RunnerCfg) -> None:
@@ -54,6 +93,15 @@ def check_tracked(cfg: RunnerCfg) -> None:
     if "mlflow" not in cfg.trackers:
         raise ValueError(
             f"trackers is {cfg.trackers}; every version belongs to an MLflow run, so add mlflow"
+        )
+
+
+def check_committed() -> None:
+    """Raise ValueError if the workspace has no commit, which a version must name."""
+    if commit(workspace.home())[0] is None:
+        raise ValueError(
+            f"{workspace.home()} is not a git repository with a commit, but a promotion needs one; "
+            "run `git commit`"
         )
 
 

@@ -8,13 +8,13 @@ from prefect.runtime import flow_run
 from pydantic import Field
 
 from flows import commands, notify
-from flows.gate import champion_of, gate_for, protocol_file
+from flows.gate import champion_of, gate_for
 from flows.ingest import DatasetName, describe, reproduce
 from flows.ingest_deployment import Store, publish_deployment
 from flows.promote import ModelName
 from flows.steps import Override, step
 from flows.this_run import completed
-from flows.train_vla import NEW_MODEL_GATE, datasets_behind
+from flows.train_vla import NEW_MODEL_GATE, check, datasets_behind
 from flows.training import BudgetField, TrainFile, conclude, train, within_budget
 from rrf import workspace
 from rrf.data.transport.episode_store import EpisodeStore
@@ -107,7 +107,7 @@ def retrain_on_new_data(
         return _skipped(f"the release of version {release.version} runs, and its outcomes decide")
     get_run_logger().info("%s is trained again: %s", model, reason)
     gate = gate_for(model, None, NEW_MODEL_GATE)
-    protocol_file(gate)  # an error in the gate is reported before the training
+    check(gate, {"retrain": (sft, overrides or {})}, model)
     parent = fetch_champion(model)
     reproduce(demonstrations)
     if found.episodes:

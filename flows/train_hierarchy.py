@@ -15,7 +15,7 @@ from pydantic import Field
 from flows import artifacts, commands, demonstrations, names, notify
 from flows.cost import Cost, Meter
 from flows.evaluate import PolicyName, run_evaluation
-from flows.fitting import check_tracked
+from flows.fitting import check_committed, check_stage
 from flows.gate import gate_for, protocol_file
 from flows.ingest import DatasetName, bring_dataset, describe
 from flows.promote import ModelName
@@ -33,12 +33,10 @@ from flows.training import (
     within_budget,
 )
 from rrf import atomic, workspace
-from rrf.config import first_error
 from rrf.envs.humanoid.whole_body_configs import WholeBodyEnvCfg
 from rrf.evaluation.gates.gate import load_gate
 from rrf.evaluation.vla.configs import ProtocolCfg
 from rrf.lineage import Lineage
-from rrf.presets import resolve
 from rrf.registry import loading, registration, versions
 from rrf.registry.lineage_sources import environment_lineage
 from rrf.run_directory import RUN, TrainingResult, write_facts
@@ -195,21 +193,14 @@ def check(
     for task in tasks:
         protocol.environment_cfg().check_task(task)
     for stage, (target, changes) in trained.items():
-        try:
-            cfg, kind = resolve(target, as_words(changes)), CONTROL if stage == "balance" else VLA
-        except ValueError as error:
-            raise ValueError(f"{stage}: {first_error(error)}") from error
-        if cfg.policy_kind != kind:
-            raise ValueError(
-                f"{stage} is {target}, which trains {described(cfg.policy_kind)}; give one that "
-                f"trains {described(kind)}"
-            )
-        check_tracked(cfg)
+        kind = CONTROL if stage == "balance" else VLA
+        cfg = check_stage(stage, target, as_words(changes), kind)
         if kind == VLA:
             protocol.build().check_training(cfg)
         else:
             _check_balance(target, cfg, body)
     registration.check_task(model, Lineage())
+    check_committed()
     return protocol
 
 

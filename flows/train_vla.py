@@ -1,20 +1,29 @@
 """`train-vla`: train a policy from a dataset, judge and register it; promote it if it passes."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 from prefect import flow
 from prefect.runtime import flow_run
 from pydantic import Field
 
-from flows import notify
+from flows import names, notify
 from flows.cost import Cost, Meter
 from flows.evaluate import run_evaluation
+from flows.fitting import check_vla
 from flows.gate import gate_for, protocol_file
 from flows.ingest import DatasetName, bring_dataset, describe
 from flows.promote import ModelName
-from flows.steps import Override
-from flows.training import BudgetField, GateFile, TrainFile, conclude, train, within_budget
+from flows.steps import Override, step
+from flows.training import (
+    BudgetField,
+    GateFile,
+    TrainFile,
+    as_words,
+    conclude,
+    train,
+    within_budget,
+)
 from rrf import workspace
 from rrf.config import did_you_mean
 from rrf.runners.checkpoints.deployable import load_lineage
@@ -68,7 +77,9 @@ def train_vla(
     """
     changes, results, used = by_stage(overrides or {}), {}, Cost()
     gate = gate_for(model, gate, NEW_MODEL_RL_GATE if rl else NEW_MODEL_GATE)
-    protocol = protocol_file(gate)  # an error in the gate is reported before the training
+    targets = {"pretrain": pretrain, "sft": sft, "rl": rl}
+    trained = {stage: (target, changes[stage]) for stage, target in targets.items() if target}
+    protocol = check(gate, trained, model)
     lineage = bring_dataset(dataset)
     if pretrain:
         given = {"dataset": dataset} | changes["pretrain"]
@@ -88,6 +99,17 @@ def train_vla(
     if trained_on != [dataset]:  # a mixture of datasets: the lineage must name all of them
         lineage = describe(trained_on)
     return conclude(model, results, gate, lineage, before)
+
+
+@step(name="check", task_run_name=names.of_task("check {model} against {gate}", "gate"))
+def check(gate: str, trained: Mapping[str, tuple[str, dict]], model: str) -> str:
+    """Check before the training what would be refused after it, see `flows.fitting.check_vla`;
+    returns the file of the gate's protocol.
+    """
+    protocol = protocol_file(gate)
+    words = {stage: (target, as_words(changes)) for stage, (target, changes) in trained.items()}
+    check_vla(gate, words, model)
+    return protocol
 
 
 def datasets_behind(checkpoint: str) -> list[str]:

@@ -18,7 +18,7 @@ from rrf.registry import deployments, promotion, releases, versions
 from rrf.run_directory import TrainingResult
 from rrf.runners.checkpoints.deployable import deployable_digest
 from tests.client.logging import logged
-from tests.flows.test_train_vla import Commands
+from tests.flows.test_train_vla import SFT, Commands
 from tests.flows.test_train_vla import gates as gates
 from tests.registry.conftest import (
     add_dataset,
@@ -32,7 +32,7 @@ ASKED = {
     "model": "reach",
     "dataset": "deployed",
     "demonstrations": "demo",
-    "sft": "again",
+    "sft": SFT,
     "min_episodes": 2,
     "min_failures": 2,
 }
@@ -84,7 +84,7 @@ def made(home, monkeypatch, gates):  # noqa: F811
 
 @pytest.fixture
 def champion(server, made, gates):
-    assert train_vla("demo", None, "b", None, gate=str(gates / "easy.yaml"), model="reach")[
+    assert train_vla("demo", None, SFT, None, gate=str(gates / "easy.yaml"), model="reach")[
         "promoted"
     ]
     made.ran.clear()
@@ -120,7 +120,7 @@ def test_it_is_skipped_until_enough_is_new_then_trains_the_champion_further_and_
     assert steps[:5] == ["fetch", "dvc-repro", "ingest-deployment", "dvc-repro", "retrain"]
     assert made.ran[4][1] == [
         "train",
-        "again",
+        SFT,
         f'init_from="{fetched}"',
         'dataset="demo"',
         'mixture={"deployed": 1.0}',

@@ -14,6 +14,8 @@ import pytest
 from flows import commands, progress, slots
 from flows.train_vla import NEW_MODEL_GATE, NEW_MODEL_RL_GATE, STAGES, train_vla
 from rrf import workspace
+from rrf.identity import keys, trust
+from rrf.identity.trust import ModelTrustCfg, TrustCfg
 from rrf.lineage import DatasetLineage, Lineage
 from rrf.mlflow_store import store
 from rrf.registry import promotion, versions
@@ -27,6 +29,8 @@ from tests.registry.conftest import (
     write_gate,
     write_json,
 )
+
+PRETRAIN, SFT, RL = "compact-vla-pretrain-others", "compact-vla-one-demo", "metaworld-grpo-demo"
 
 
 @pytest.fixture
@@ -110,7 +114,7 @@ def test_each_stage_starts_from_the_one_before_and_the_last_one_is_judged(
 ):
     easy, protocol = str(gates / "easy.yaml"), str(gates.parent / "protocols/p.yaml")
     result = train_vla(
-        "demo", "a", "b", "c", gate=easy, model="reach",
+        "demo", PRETRAIN, SFT, RL, gate=easy, model="reach",
         overrides={"sft.seed": 4, "rl.max_rounds": 1},
     )  # fmt: skip
     pretrain, sft, rl = (made.checkpoint(stage) for stage in STAGES)
@@ -118,10 +122,10 @@ def test_each_stage_starts_from_the_one_before_and_the_last_one_is_judged(
     once = ["--protocol", protocol, "--extra-episodes", "0"]
     assert made.ran == [
         ("dvc", ["pull", "datasets.dvc", "--then", "repro", "publish@demo"]),
-        ("pretrain", ["train", "a", 'dataset="demo"']),
-        ("sft", ["train", "b", 'dataset="demo"', before_sft, "seed=4"]),
+        ("pretrain", ["train", PRETRAIN, 'dataset="demo"']),
+        ("sft", ["train", SFT, 'dataset="demo"', before_sft, "seed=4"]),
         ("evaluate", ["eval", str(sft), *once]),
-        ("rl", ["train", "c", before_rl, "max_rounds=1"]),
+        ("rl", ["train", RL, before_rl, "max_rounds=1"]),
         ("evaluate", ["eval", str(rl), *once]),
     ]
     assert result["promoted"]
@@ -143,14 +147,14 @@ def test_a_new_model_is_judged_by_the_gate_of_its_last_stage_and_keeps_that_gate
     monkeypatch,
 ):
     monkeypatch.chdir(made.root)
-    result = train_vla("demo", None, "b", None, model="reach")
+    result = train_vla("demo", None, SFT, None, model="reach")
     assert [step for step, _ in made.ran] == ["dvc", "sft", "evaluate"]
     assert not result["promoted"]
     assert versions.find("reach/1").tags["gate.outcome"] == "fail"
     assert versions.champion("reach") is None
     assert ruled_by("reach") == NEW_MODEL_GATE
-    assert not train_vla("demo", None, "b", "c", model="reach")["promoted"]  # the same gate
-    assert train_vla("demo", None, "b", "c", model="another")["promoted"]
+    assert not train_vla("demo", None, SFT, RL, model="reach")["promoted"]  # the same gate
+    assert train_vla("demo", None, SFT, RL, model="another")["promoted"]
     assert ruled_by("another") == NEW_MODEL_RL_GATE
 
 
@@ -163,13 +167,13 @@ def ruled_by(model: str) -> str:
 @pytest.mark.slow
 def test_a_model_is_judged_by_no_other_gate_than_its_own(server, gates, made):
     hard, easy = str(gates / "hard.yaml"), str(gates / "easy.yaml")
-    train_vla("demo", None, "b", None, gate=hard, model="reach")
+    train_vla("demo", None, SFT, None, gate=hard, model="reach")
     made.ran.clear()
     with pytest.raises(ValueError, match=r"'reach' is ruled by configs/gates/hard\.yaml .*, not"):
-        train_vla("demo", None, "b", None, gate=easy, model="reach")
+        train_vla("demo", None, SFT, None, gate=easy, model="reach")
     assert made.ran == []
     promotion.rule("reach", easy, "a first policy is needed on the robot")
-    assert train_vla("demo", None, "b", None, gate=easy, model="reach")["promoted"]
+    assert train_vla("demo", None, SFT, None, gate=easy, model="reach")["promoted"]
 
 
 @pytest.mark.slow
@@ -179,7 +183,7 @@ def test_what_was_rolled_back_is_not_promoted_again_by_the_same_flow(
     made,
 ):
     def run() -> dict:
-        return train_vla("demo", None, "b", None, gate=str(gates / "easy.yaml"), model="reach")
+        return train_vla("demo", None, SFT, None, gate=str(gates / "easy.yaml"), model="reach")
 
     assert run()["version"] == "1"
     made.seed = 1
@@ -195,7 +199,34 @@ def test_what_was_rolled_back_is_not_promoted_again_by_the_same_flow(
 
 def test_a_gate_that_cannot_be_read_ends_the_flow_before_anything_is_run(server, made):
     with pytest.raises(ValueError, match=r"no file 'gone\.yaml'"):
-        train_vla("demo", None, "b", None, gate="gone.yaml")
+        train_vla("demo", None, SFT, None, gate="gone.yaml")
+    assert made.ran == []
+
+
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        ({"rl": "metaworld-grpo-dmeo"}, "rl: .*did you mean .*metaworld-grpo-demo"),
+        ({"overrides": {"rl.max_round": 1}}, "rl: .*max_round.*did you mean 'max_rounds'"),
+        ({"overrides": {"sft.trackers": []}}, "sft: trackers is .*add mlflow"),
+        ({"pretrain": "pendulum-ppo"}, "pretrain is pendulum-ppo, which trains a state-based"),
+        ({"rl": "maniskill-ppo-openvla"}, "does not fit the policy that is to be trained"),
+    ],
+)
+def test_a_stage_that_could_not_be_trained_ends_the_flow_before_anything_is_run(
+    server, gates, made, changed, why
+):
+    asked = {"pretrain": PRETRAIN, "sft": SFT, "rl": RL, "gate": str(gates / "easy.yaml")}
+    with pytest.raises(ValueError, match=why):
+        train_vla("demo", model="reach", **asked | changed)
+    assert made.ran == []
+
+
+def test_who_may_not_register_the_policy_trains_none(server, gates, made, monkeypatch, tmp_path):
+    monkeypatch.setenv(keys.FOLDER_VARIABLE, str(tmp_path / "keys"))
+    trust.save(TrustCfg(models={"*": ModelTrustCfg()}))
+    with pytest.raises(ValueError, match="rrf keys new"):
+        train_vla("demo", None, SFT, None, gate=str(gates / "easy.yaml"), model="reach")
     assert made.ran == []
 
 
