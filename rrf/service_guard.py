@@ -35,6 +35,10 @@ from rrf import service_records, workspace
 
 LOGIN_VARIABLE, NAMES_VARIABLE = "RRF_LOGIN", "RRF_SERVER_NAMES"
 MLFLOW_CERTIFICATES = "MLFLOW_TRACKING_SERVER_CERT_PATH"
+MLFLOW_LOGIN = (
+    "check user and password in MLFLOW_TRACKING_URI, or in MLFLOW_TRACKING_USERNAME and "
+    "MLFLOW_TRACKING_PASSWORD"
+)
 PREFECT_CERTIFICATES = "PREFECT_API_SSL_CERT_FILE"
 NO_ANSWER = (OSError, http.client.HTTPException)
 """What urllib raises if a server is away, or answers with something else than HTTP."""
@@ -116,7 +120,7 @@ def hint(error: str, variable: str) -> str:
     if not re.search(r"\b401\b", error):
         return ""
     if variable == MLFLOW_CERTIFICATES:
-        return "check MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD"
+        return MLFLOW_LOGIN
     return (
         "it asks for a login; type: export PREFECT_API_AUTH_STRING=USER:PASSWORD (of a workspace, "
         "it is in .rrf/login)"

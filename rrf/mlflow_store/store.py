@@ -40,13 +40,7 @@ _RETRIES = "3"  # of MLflow's requests: 0, 4 and 8 s
 BATCH = 1000
 """Metrics per request, MLflow's limit."""
 _NOT_IN_NAMES = re.compile(r"[^\w\-. :/]")
-_LOGIN = (
-    "check user and password in MLFLOW_TRACKING_URI, or in MLFLOW_TRACKING_USERNAME and "
-    "MLFLOW_TRACKING_PASSWORD"
-)
 _HINTS = {
-    "certificate verify failed": "name the file that vouches for it; type: export "
-    f"{service_guard.MLFLOW_CERTIFICATES}=FILE",
     "is locked": "another process writes to it or holds it: wait, or end that process, then repeat",
     "readonly": "you may not write there; change that with: chmod -R u+w .rrf",
     "read-only": "you may not write there; change that with: chmod -R u+w .rrf",
@@ -54,10 +48,9 @@ _HINTS = {
     "no space left": "free some space; `df -h .` shows how much there is",
     "not a database": "move the file away, or restore it from a copy",
     "malformed": "move the file away, or restore it from a copy",
-    "authentic": _LOGIN,
-    "password": _LOGIN,
-    "401": _LOGIN,
-    "403": _LOGIN,
+    "authentic": service_guard.MLFLOW_LOGIN,
+    "password": service_guard.MLFLOW_LOGIN,
+    "403": service_guard.MLFLOW_LOGIN,
 }
 _MIGRATION = re.compile(r"""^(revision|down_revision)\b[^=\n]*= *["'](\w+)["']""", re.MULTILINE)
 _START = (
@@ -279,8 +272,8 @@ def unusable(uri: str, error: BaseException) -> OSError:
         root = root.__cause__ or root.__context__
         assert root
     reason = (str(root).strip() or type(root).__name__).splitlines()[0]
-    words = reason.lower()  # 401 is an answer of a server, and not a part of port 24013
-    hint = next(
+    words = reason.lower()  # 403 is an answer of a server, and not a part of port 24033
+    hint = service_guard.hint(words, service_guard.MLFLOW_CERTIFICATES) or next(
         (h for mark, h in _HINTS.items() if re.search(rf"(?<!\d){mark}(?!\d)", words)), None
     )
     if hint is None and not uri.startswith("sqlite:"):

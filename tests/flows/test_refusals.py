@@ -85,7 +85,7 @@ def test_doctor_logs_in(team, monkeypatch):
         assert f"certificate; type: export {variable}=FILE)" in doctor_row(*row)[2]
         monkeypatch.setenv(variable, os.environ["TEAM_CERTIFICATE"])
     assert "type: export PREFECT_API_AUTH_STRING=USER:PASSWORD" in doctor_row(*asked[0])[2]
-    assert "check MLFLOW_TRACKING_USERNAME and MLFLOW_TRACK" in doctor_row(*asked[1])[2]
+    assert "check user and password in MLFLOW_TRACK" in doctor_row(*asked[1])[2]
     monkeypatch.setenv("PREFECT_API_AUTH_STRING", LOGIN)
     monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", "rrf")
     monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", "secret")
