@@ -75,13 +75,21 @@ class Status:
     @property
     def advice(self) -> str:
         """What people are to type who have to decide, since the rules leave it to them; or ""."""
-        if self.decision is None or self.conclusion or self.is_superseded:
+        if self.decision is None or self.is_superseded:
             return ""
         release = self.release
         promote = f"to make it the champion: rrf models promote {release.name} {release.version}"
+        if self.conclusion:
+            return promote if self.is_to_promote else ""
         stop = f"to end its release: rrf models release {release.name} --stop --reason '...'"
         said = {"good": [promote], "bad": [stop], "undecided": [promote, stop], "running": []}
         return "; ".join(said[self.decision.verdict])
+
+    @property
+    def is_to_promote(self) -> bool:
+        """Whether its outcomes speak for the canary, and it is not the champion yet."""
+        facts = (self.conclusion.conclusion if self.conclusion else None) or {}
+        return facts.get("outcome") == "good" and not self.is_superseded
 
 
 def begin(name: str, version: str, shadow: bool = False, unrevoke: str | None = None) -> Entry:
@@ -202,8 +210,9 @@ def conclude(name: str) -> Status | None:
                     continue
                 status = _status(client, promotion.finished(client, name))
                 assert status is not None
-        if _is_to_promote(status):
+        if status.is_to_promote:
             promotion.promote(name, status.release.version)
+            return _status(client, changes.agreed(client, name))
         return status
     raise changes.busy(name)
 
@@ -322,11 +331,6 @@ def _acts_on(decision: Decision, cfg: ReleaseCfg) -> bool:
         "running": False,
     }
     return does[decision.verdict]
-
-
-def _is_to_promote(status: Status) -> bool:
-    conclusion = (status.conclusion.conclusion if status.conclusion else None) or {}
-    return conclusion.get("outcome") == "good" and not status.is_superseded
 
 
 def _end(

@@ -357,7 +357,9 @@ def test_a_promotion_that_was_killed_after_the_conclusion_is_finished(pair, monk
             report(rows(0.95, 0.9))
     assert aliases()["champion"] == "1"
     assert ServedModel(NAME).state().is_unfinished
-    ServedModel(NAME).conclude()
+    promote = f"to make it the champion: rrf models promote {NAME} 2"
+    assert [status.advice for status in releases.statuses(NAME)] == [promote]
+    assert ServedModel(NAME).conclude().advice == ""
     assert aliases()["champion"] == "2"
     assert not ServedModel(NAME).state().is_unfinished
 
