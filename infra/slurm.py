@@ -13,7 +13,8 @@ sides differ:
     not ended, or Crashed       cancelled (scancel)   Cancelled
     not ended                   time limit, out of    Crashed, with Slurm's reason
                                 memory, node lost
-    not ended                   requeued              runs again and goes on from its checkpoint
+    not ended, or Crashed       requeued              Queued; runs again and goes on from its
+                                                      checkpoint
 
 It keeps nothing: a job is found by its name, so it may be killed, started again, or run twice.
 Which resources a job asks for is in `infra/slurm.yaml`.
@@ -185,9 +186,10 @@ def settle(
     state = run.state
     assert state
     age_s = (now - state.timestamp).total_seconds()
+    requeued = job is not None and job.state in _WAITS and state.name != QUEUED
     if job and job.state == "CANCELLED":
         _end(client, run, Cancelled(message=f"job {job.id} was cancelled in Slurm (scancel)"))
-    elif state.is_final():
+    elif state.is_final() and not (state.is_crashed() and requeued):
         return
     elif state.type is StateType.CANCELLING:
         is_late = age_s > 2 * _SETTLED_S
@@ -204,7 +206,7 @@ def settle(
     elif job.is_alive:
         if run.infrastructure_pid != job.id:
             client.update_flow_run(run.id, infrastructure_pid=job.id)
-        if job.state in _WAITS and state.name != QUEUED:  # it was requeued
+        if requeued:
             _queue(client, run.id, f"job {job.id} of Slurm waits again")
     elif age_s > _SETTLED_S:
         reason = _REASONS.get(job.state, f"it is {job.state}")

@@ -201,6 +201,7 @@ def test_a_requeued_job_runs_its_run_again(cluster):
     run = cluster.start("stand-in", "again", waits=True)
     cluster.wait_for_begun("again")
     cluster.tell("scontrol", "requeue", cluster.job(run))
+    assert "waits again" in cluster.wait_for_state(run, "Queued")["message"]
     cluster.tell("scontrol", "release", cluster.job(run))
     cluster.wait_for_begun("again", times=2)
     cluster.go("again")
