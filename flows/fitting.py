@@ -41,7 +41,7 @@ def check(preset: str, gate: str, model: str, overrides: Iterable[str] = ()) -> 
     lineage = environment_lineage(cfg.to_dict()["env"])
     registration.check_task(model, lineage)
     check_tracked(cfg)
-    check_committed()
+    check_committed(lineage.git_revision)
     protocol.build().check_training(cfg)
 
 
@@ -85,7 +85,7 @@ def check_vla(gate: str, trained: Mapping[str, tuple[str, Iterable[str]]], model
     cfgs = [check_stage(stage, *of, VLA) for stage, of in trained.items()]
     load_gate(gate).protocol.build().check_training(cfgs[-1])
     registration.check_task(model, Lineage())
-    check_committed()
+    check_committed(commit(workspace.home())[0])
 
 
 def check_tracked(cfg: RunnerCfg) -> None:
@@ -96,9 +96,9 @@ def check_tracked(cfg: RunnerCfg) -> None:
         )
 
 
-def check_committed() -> None:
-    """Raise ValueError if the workspace has no commit, which a version must name."""
-    if commit(workspace.home())[0] is None:
+def check_committed(revision: str | None) -> None:
+    """Raise ValueError if `revision`, the commit of the workspace, is None: a version names one."""
+    if revision is None:
         raise ValueError(
             f"{workspace.home()} is not a git repository with a commit, but a promotion needs one; "
             "run `git commit`"

@@ -38,7 +38,7 @@ from rrf.evaluation.gates.gate import load_gate
 from rrf.evaluation.vla.configs import ProtocolCfg
 from rrf.lineage import Lineage
 from rrf.registry import loading, registration, versions
-from rrf.registry.lineage_sources import environment_lineage
+from rrf.registry.lineage_sources import commit, environment_lineage
 from rrf.run_directory import RUN, TrainingResult, write_facts
 from rrf.runners.checkpoints import checkpoint
 from rrf.runners.checkpoints.deployable import (
@@ -200,7 +200,7 @@ def check(
         else:
             _check_balance(target, cfg, body)
     registration.check_task(model, Lineage())
-    check_committed()
+    check_committed(commit(workspace.home())[0])
     return protocol
 
 
